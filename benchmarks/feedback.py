@@ -129,7 +129,7 @@ async def phase(brokers: list[Broker], events: list[dict[str, object]], came: li
     spent = asyncio.get_running_loop().time() - begin
     sent = [after - former for after, former in zip(messages(brokers), before, strict=True)]
     upkeep = idle_per_s / 3 * spent
-    loads = [sum(map(len, scheme_of(broker)._custody.entries.values())) for broker in brokers]
+    loads = [sum(map(len, scheme_of(broker)._ownership.entries.values())) for broker in brokers]
     fullest = max(loads) * len(loads) / sum(loads)
     return Phase((sum(sent) - upkeep) / len(events), max(sent) / sum(sent), len(came) - count, fullest)
 

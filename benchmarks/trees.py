@@ -34,7 +34,7 @@ from meetpoint.lab.sim.workload import Workload
 from meetpoint.language.filters.filter import parse_filter
 from meetpoint.language.filters.normal_form import Conjunction
 from meetpoint.placement.entries.covering import Covering
-from meetpoint.placement.messages import DeliverToHome, Spread
+from meetpoint.placement.messages import DeliverToHome, RelayEvent
 
 PARTS = ("tree", "entries", "covering")
 SEEDS = (1, 2)
@@ -64,7 +64,7 @@ class Sent:
         self.by_node: Counter[str] = Counter()
 
     def sent(self, now: int, source: Process, to: Peer, message: Message, payload: bytes) -> None:
-        if isinstance(message, Spread | DeliverToHome):
+        if isinstance(message, RelayEvent | DeliverToHome):
             self.by_node[source.address] += 1
 
     def received(self, now: int, source: Process, target: Process, message: Message, payload: bytes) -> None: ...
@@ -122,7 +122,7 @@ def _placed(net: Network) -> int:
     return sum(
         len(places.entries)
         for scheme in schemes
-        for held in scheme._placing._places.values()
+        for held in scheme._placement._places.values()
         for places in held.values()
     )
 

@@ -60,8 +60,8 @@ def test_what_is_accepted_is_archived_and_leaves_the_disk_then(tmp_path: Path) -
             assert sorted(ids(tmp_path / "a")) == sorted(wanted)
             assert {each.event.attributes["price"] for each in read_accepted(tmp_path / "a")} == set(range(30))
             async with asyncio.timeout(20):
-                while any(name.startswith("published/") for home in one.node.hosting.homes.values()
-                          for name, record in home.keeper.records.items() if record.value is not None):  # fmt: skip
+                while any(name.startswith("published/") for home in one.node.home_manager.homes.values()
+                          for name, record in home.replicator.records.items() if record.value is not None):  # fmt: skip
                     await asyncio.sleep(0.05)
 
     run(main())

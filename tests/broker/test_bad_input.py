@@ -250,8 +250,8 @@ def test_any_window_is_taken_as_one_that_can_be(window: int) -> None:
             assert await client.get(Attach("s", window)) == Stored()
             await client.publish(event(1, x=1))
             assert len(await client.notified(1)) == 1
-            (home,) = one.node.hosting.homes.values()
-            assert home.delivering.lines["s"].window == min(max(1, window), WINDOW_MAX)
+            (home,) = one.node.home_manager.homes.values()
+            assert home.deliveries.queues["s"].window == min(max(1, window), WINDOW_MAX)
 
     run(main())
 

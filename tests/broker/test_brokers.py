@@ -363,11 +363,11 @@ def test_a_home_with_a_damaged_record_comes_back_from_copies(tmp_path: Path) -> 
                 address = third.address
                 async with calling(address) as client:
                     await client.subscribe("s", "x > 0")
-                epoch = third.node.hosting.homes[HomeId(third.node.me.id)].keeper.epoch
+                epoch = third.node.home_manager.homes[HomeId(third.node.me.id)].replicator.epoch
             damage(folder, "subscription/s")
             async with broker(name="c", join=(first.address,), data=str(folder), listen=address) as third:
-                home = third.node.hosting.homes[HomeId(third.node.me.id)]
-                assert home.keeper.epoch > epoch  # it was restored, not taken for whole
+                home = third.node.home_manager.homes[HomeId(third.node.me.id)]
+                assert home.replicator.epoch > epoch  # it was restored, not taken for whole
                 async with calling(address) as client, calling(first.address) as publisher:
                     assert await client.get(Attach("s", 10)) == Stored()
                     await publisher.publish(event(1, x=1))

@@ -20,7 +20,7 @@ ROGUE = Peer(NodeId(Ring().hash(b"rogue")), "127.0.0.1:9", 0)
 
 def kept(broker: Broker, home: HomeId) -> set[tuple[str, int]]:
     """Return the records that a broker keeps of a home."""
-    return {(record.name, record.version) for record in broker.node.hosting.copies.records(home)}
+    return {(record.name, record.version) for record in broker.node.home_manager.replicas.records(home)}
 
 
 async def said(broker: Broker, message: Message) -> None:

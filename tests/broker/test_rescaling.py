@@ -38,7 +38,7 @@ def spread(brokers: list[Broker]) -> float:
     for each in brokers:
         lists = scheme(each)
         mark = lists._hashings.counting[0].mark("price")
-        placed = [read_entry(entry) for there in lists._custody.entries.values() for entry in there.values()]
+        placed = [read_entry(entry) for there in lists._ownership.entries.values() for entry in there.values()]
         loads.append(sum(entry is not None and entry.scale == mark for entry in placed))
     return max(loads) * len(loads) / sum(loads)
 

@@ -37,8 +37,8 @@ from meetpoint.gateway.dashboard.event_path import EventPath, path_of
 from meetpoint.node.home.subscription_table import event_of
 from meetpoint.node.runtime.effects import Answer, Effect, Send, Trace
 from meetpoint.node.runtime.inputs import ClientRequest, Persisted, Received
-from meetpoint.placement.messages import DeliverToHome, Done, KeyedRequest
-from meetpoint.placement.ownership.key_range import KeyRange
+from meetpoint.placement.key_range import KeyRange
+from meetpoint.placement.messages import DeliverToHome, KeyedReply, KeyedRequest
 from meetpoint.schemes.dmm import DmmSettings
 from meetpoint.schemes.dmm.entries import StoredRegion
 from meetpoint.schemes.dmm.regions import Regions
@@ -339,7 +339,7 @@ def test_questions_that_name_no_event_are_known_by_their_step_and_by_their_answe
         return Send(A, KeyedRequest(b"k" * 20, b"k" * 20, Standing.me, number, 0, asked))
 
     def done(number: int) -> Received:
-        return Received(A, Done(number, b"k" * 20, b"k" * 20, 1, HomeId(b"h" * 20), arc, answered))
+        return Received(A, KeyedReply(number, b"k" * 20, b"k" * 20, 1, HomeId(b"h" * 20), arc, answered))
 
     other = EventKey(KEY.home, 1, 8)
     published = [Trace(KEY, "published", content=event(1)), Trace(other, "published", content=event(2))]

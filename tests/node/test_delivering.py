@@ -203,7 +203,7 @@ def test_an_acknowledgement_that_waits_to_be_written_is_written_before_a_home_mo
     world.publish(1, "e", price=3)
     world.publish(1, "f", price=3)
     world.run(2)
-    world.nodes[2].hosting.homes.copy().popitem()[1].delivering._flushing._interval_us = 1 << 60
+    world.nodes[2].home_manager.homes.copy().popitem()[1].deliveries._flushing._interval_us = 1 << 60
     world.ask(2, Acknowledge(world.keys["e"], ("s",)))
     world.ask(2, Acknowledge(world.keys["f"], ("s",)))
     world.ask(2, Leave())
@@ -219,8 +219,8 @@ def made(id_: str) -> bytes:
 def taken_at(world: World, number: int, event: EventKey, content: bytes) -> None:
     """An event comes to the home of a node, from nowhere."""
     node = world.nodes[number]
-    effects = node._services.begin(Instant(world.now))
-    next(iter(node.hosting.homes.values())).take(event, content, lambda: None)
+    effects = node._runtime.begin(Instant(world.now))
+    next(iter(node.home_manager.homes.values())).take(event, content)
     world._apply(number, node, effects)
 
 
@@ -250,7 +250,7 @@ def test_a_publishing_home_that_is_gone_has_nothing_on_its_way() -> None:
     world.run(3)
     assert came(world) == [], "1 to 4 may come"
     node = world.nodes[1]
-    effects = node._services.begin(Instant(world.now))
+    effects = node._runtime.begin(Instant(world.now))
     node.directory.learn([Entry(afar, 9, node.me, gone=True)])
     world._apply(1, node, effects)
     world.run(2)
@@ -265,7 +265,7 @@ def test_a_home_that_stays_after_all_goes_on_where_it_was() -> None:
     world.acknowledges = False
     world.publish(1, "e", price=3)
     world.run(2)
-    world.nodes[3].hosting._accepting = False  # as if it were leaving
+    world.nodes[3].home_manager._accepting = False  # as if it were leaving
     world.ask(2, Leave())
     world.run(3)
     world.publish(1, "f", price=3)
@@ -684,8 +684,8 @@ def test_many_subscriptions_are_matched_by_an_index_that_keeps_in_step() -> None
     for number in range(40):
         world.ask(1, Subscribe(f"s{number:02}", f"price > {number}"))
     world.run(3)
-    home = next(iter(world.nodes[1].hosting.homes.values()))
-    assert home.standing.has_index()
+    home = next(iter(world.nodes[1].home_manager.homes.values()))
+    assert home.table.has_index()
     world.publish(1, "a", price=5)
     world.run(2)
     assert sorted(name for name, _, _ in world.notified) == [f"s{number:02}" for number in range(5)]
@@ -700,7 +700,7 @@ def test_many_subscriptions_are_matched_by_an_index_that_keeps_in_step() -> None
     for number in range(39):
         world.ask(1, Unsubscribe(f"s{number:02}"))
     world.run(3)
-    assert not home.standing.has_index()
+    assert not home.table.has_index()
     world.notified.clear()
     world.publish(1, "c", price=50)
     world.run(2)
@@ -715,13 +715,17 @@ def test_an_event_that_was_sent_again_and_comes_first_by_that_has_the_place_of_t
     world = World(2)
     world.run(1)
     subscribed(world, 1, "s")
-    home = world.nodes[1].hosting.find("s")
+    home = world.nodes[1].home_manager.find("s")
     assert home is not None
 
     def take(number: int, sequence: int) -> None:
         at = parse_timestamp("2026-11-16T09:00:00Z")
         event = Event(f"e{sequence}", "p", sequence, at, {"price": 3})
-        world.run_in(1, lambda: home.take(EventKey(HomeId(b"\x77\x77"), 1, number), to_msgpack(event), lambda: None))
+
+        def act() -> None:
+            home.take(EventKey(HomeId(b"\x77\x77"), 1, number), to_msgpack(event))
+
+        world.run_in(1, act)
 
     take(1103, 524)
     if first:

@@ -10,8 +10,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from meetpoint.api.ids import EventKey, HomeId
 from meetpoint.api.limits import SECOND_US as SECOND
-from meetpoint.node.home.consumer_queue import DAY_US, ConsumerQueue, QueueLimits
-from meetpoint.node.settings import NodeSettings
+from meetpoint.node.home.consumer_queue import ConsumerQueue
+from meetpoint.node.settings import DAY_US, NodeSettings, QueueLimits
 
 PROMISED = NodeSettings().line
 SMALL = QueueLimits(6, 100, 50 * SECOND, 3 * SECOND, (1 * SECOND, 4 * SECOND))

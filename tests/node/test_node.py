@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,6 +16,7 @@ from meetpoint.node.cluster.home_manager import HomeTakenOver, TakeOverHome
 from meetpoint.node.cluster.replication import ReplicasHeld, ReplicasReleased, Replicate
 from meetpoint.node.node import GOSSIPS_PER_REMINDER
 from meetpoint.node.runtime.effects import Send
+from meetpoint.node.runtime.flow import Signal
 from meetpoint.node.runtime.inputs import Instant, Received
 from tests.node.world import RING, Table, World
 
@@ -343,16 +345,16 @@ def test_copies_are_thrown_away_unless_new_ones_came_since_the_question(copied_m
     world = World(4)
     world.run(1)
     subscribed(world, 2, "s", "price > 1")
-    host, keeper, home = world.nodes[2].me, world.nodes[3], HomeId(HOME_OF_2)
-    effects = keeper._services.begin(Instant(world.now))
-    keeper.hosting._ask_host(home, host)
+    host, replicator, home = world.nodes[2].me, world.nodes[3], HomeId(HOME_OF_2)
+    effects = replicator._runtime.begin(Instant(world.now))
+    replicator._runtime.start("asks", replicator.home_manager._ask_host(home, host))
     (question,) = [effect.message for effect in effects if isinstance(effect, Send)]
     assert isinstance(question, ReplicasHeld)
     if copied_meanwhile:
-        record = keeper.hosting.copies.records(home)[0]
-        keeper.handle(Received(host, Replicate(1, home, 1, 1_000, (record,), (), False, False)), Instant(world.now))
-    keeper.handle(Received(host, ReplicasReleased(question.request, free=True)), Instant(world.now))
-    assert bool(keeper.hosting.copies.records(home)) == copied_meanwhile
+        record = replicator.home_manager.replicas.records(home)[0]
+        replicator.handle(Received(host, Replicate(1, home, 1, 1_000, (record,), (), False, False)), Instant(world.now))
+    replicator.handle(Received(host, ReplicasReleased(question.request, free=True)), Instant(world.now))
+    assert bool(replicator.home_manager.replicas.records(home)) == copied_meanwhile
 
 
 def test_what_a_leaving_node_has_learnt_stays_known() -> None:
@@ -362,7 +364,7 @@ def test_what_a_leaving_node_has_learnt_stays_known() -> None:
         subscribed(world, 2, "s", "price > 1")
         known_to_one = Entry(HomeId(b"\x99\x99"), 5, Peer(RING.node(39321), "gone", 1), gone=True)
         leaver = world.nodes[2]
-        leaver._services.begin(Instant(world.now))
+        leaver._runtime.begin(Instant(world.now))
         leaver.directory.learn([known_to_one])
         world.ask(2, Leave())
         world.run(20)
@@ -382,7 +384,7 @@ def test_an_heir_that_has_given_a_home_on_says_that_it_had_accepted_it() -> None
         heir = world.nodes[3]
         while leaver in world.nodes:
             world.run(0.01)
-            if leaver == 3 and HOME_OF_2 not in heir.hosting._keepers and 3 in world.nodes:
+            if leaver == 3 and HOME_OF_2 not in heir.home_manager._replicators and 3 in world.nodes:
                 effects = heir.handle(Received(giver, offer), Instant(world.now))
                 answers += [effect.message for effect in effects if isinstance(effect, Send) and effect.to == giver]
                 world._apply(3, heir, [effect for effect in effects if effect not in answers])
@@ -395,7 +397,7 @@ def test_an_heir_that_restarted_unnoticed_gets_everything_before_it_adopts() -> 
     world = World(4)
     world.run(1)
     subscribed(world, 2, "s", "price > 1")
-    world.nodes[3].hosting.copies._whole.clear()  # as after a restart that node 2 has not heard of
+    world.nodes[3].home_manager.replicas._whole.clear()  # as after a restart that node 2 has not heard of
     leave = world.ask(2, Leave())
     world.run(10)
     assert world.answers[leave] == Stored()
@@ -409,13 +411,13 @@ def test_after_an_offer_that_was_refused_the_home_serves_under_an_epoch_that_nob
     world.run(1)
     subscribed(world, 2, "s", "price > 1")
     for heir in (1, 3, 4):
-        world.nodes[heir].hosting._accepting = False  # as if they were leaving
+        world.nodes[heir].home_manager._accepting = False  # as if they were leaving
     world.ask(2, Leave())
     world.run(3)
-    keeper = world.nodes[2].hosting._keepers[HomeId(HOME_OF_2)]
+    replicator = world.nodes[2].home_manager._replicators[HomeId(HOME_OF_2)]
     entry = world.nodes[2].directory.get(HOME_OF_2)
     assert entry is not None
-    assert entry.epoch == keeper.epoch >= 3
+    assert entry.epoch == replicator.epoch >= 3
     world.publish(1, "e", price=3)
     world.run(5)
     assert {event for _, event, _ in world.notified} == {"e"}
@@ -482,7 +484,7 @@ def test_a_broker_that_joins_behind_a_partition_misses_nothing_from_beyond_it() 
     world.run(1)
     world.cut_off(4, 5, 6)
     world.start(6, contacts=[5])
-    world.nodes[6].hosting.kept_disk = True  # it knows that it is new, and need not ask those beyond
+    world.nodes[6].home_manager.kept_disk = True  # it knows that it is new, and need not ask those beyond
     world.run(20)
     subscribed(world, 6, "s", "price > 1")
     request = world.publish(1, "e", price=3)
@@ -501,7 +503,7 @@ def test_a_broker_that_lost_its_disk_comes_back_through_one_that_never_heard_of_
     world.start(7, contacts=[1])
     world.run(5)
     subscribed(world, 7, "s", "price > 1")
-    own = world.nodes[7].hosting.homes.copy().popitem()[0]
+    own = world.nodes[7].home_manager.homes.copy().popitem()[0]
     unaware = [number for number in range(1, 7) if world.nodes[number].directory.get(own) is None]
     assert unaware, "only its witnesses list it"
     world.crash(7, lose_disk=True)
@@ -639,9 +641,15 @@ def test_who_comes_back_for_a_subscription_is_told_of_it_when_it_is_in_force() -
     """It asked for it, lost the connection, and asks for what there is: it must not be told earlier than the first."""
     world = World(3)
     world.run(1)
-    home = next(iter(world.nodes[1].hosting.homes.values()))
-    placed: list[Callable[[], None]] = []
-    home.place = home.when_placed = lambda name, then: placed.append(then)
+    home = next(iter(world.nodes[1].home_manager.homes.values()))
+    placed: list[Signal[None]] = []
+
+    def place(home: HomeId, name: str) -> Signal[None]:
+        placed.append(Signal())
+        return placed[-1]
+
+    placer: Any = SimpleNamespace(place=place, when_placed=place)
+    home._placer = placer
     world.cut_off(1)
     made = world.ask(1, Subscribe("s", "price > 1"))
     taken = world.ask(1, Attach("s", 10))
@@ -653,7 +661,7 @@ def test_who_comes_back_for_a_subscription_is_told_of_it_when_it_is_in_force() -
     world.run(1)
     assert len(placed) == 3
     assert not world.answers.keys() & {made, taken, late}
-    for then in placed:
-        world.run_in(1, then)
+    for signal in placed:
+        world.run_in(1, lambda signal=signal: signal.set(None))  # type: ignore[misc]
     world.run(1)
     assert [world.answers[each] for each in (made, taken, late)] == [Stored()] * 3

@@ -1,4 +1,4 @@
-"""What is on its way, against a plain set; and who waits for it to be settled."""
+"""Events on their way, against a plain set; and signals for when they are fully acknowledged."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from meetpoint.api.ids import EventKey, HomeId
 from meetpoint.node.home.outbox import Outbox
+from meetpoint.node.runtime.flow import Signal
 
 HOME = HomeId(b"h")
 
@@ -16,10 +17,10 @@ def key(number: int, stream: int = 1) -> EventKey:
 
 
 @given(st.lists(st.one_of(st.just(0), st.integers(1, 12), st.integers(-12, -1))), st.integers(0, 5))
-def test_what_is_unsettled_is_what_was_put_and_not_settled(steps: list[int], first: int) -> None:
+def test_what_is_pending_is_what_was_put_and_not_acknowledged(steps: list[int], first: int) -> None:
     """0: publish the next; a number: settle it; a negative one: wait for all below."""
     outbox, last, model = Outbox(HOME), first, set[int]()
-    waiting: dict[int, tuple[int, list[bool]]] = {}
+    waiting: dict[Signal[None], tuple[int, list[bool]]] = {}
     for step in steps:
         if step == 0:
             last += 1
@@ -27,18 +28,19 @@ def test_what_is_unsettled_is_what_was_put_and_not_settled(steps: list[int], fir
             model.add(last)
         elif step > 0:
             number = first + step
-            assert outbox.settle(key(number)) == (number in model)
+            assert outbox.acknowledge(key(number)) == (number in model)
             model.discard(number)
         elif model and min(model) < first - step:
             rung: list[bool] = []
-            serial = outbox.when_settled(1, first - step, lambda rung=rung: rung.append(True))  # type: ignore[misc]
-            waiting[serial] = (first - step, rung)
+            signal = outbox.acknowledged_below(1, first - step)
+            signal.then(lambda _, rung=rung: rung.append(True))  # type: ignore[misc]
+            waiting[signal] = (first - step, rung)
         below = first + 5
-        assert outbox.unsettled(1, below, 100) == (sorted(model), max(below, last + 1) if last > first else below)
-        some, reached = outbox.unsettled(1, below, 2)
+        assert outbox.pending(1, below, 100) == (sorted(model), max(below, last + 1) if last > first else below)
+        some, reached = outbox.pending(1, below, 2)
         assert some == sorted(number for number in model if number < reached)
         assert len(some) == min(2, len(model))
-        later, _ = outbox.unsettled(1, below, 100, first + 3)
+        later, _ = outbox.pending(1, below, 100, first + 3)
         assert later == sorted(number for number in model if number > first + 3)
         for number, rung in waiting.values():
             assert bool(rung) == (not any(each < number for each in model) or bool(rung))
@@ -51,12 +53,12 @@ def test_what_is_unsettled_is_what_was_put_and_not_settled(steps: list[int], fir
 def test_what_comes_back_from_disk_leaves_out_what_was_settled() -> None:
     outbox = Outbox(HOME)
     outbox.recover({key(number): b"" for number in (9, 4, 10)} | {key(2, stream=7): b""})
-    assert outbox.unsettled(1, 1, 100) == ([4, 9, 10], 11)
-    assert outbox.unsettled(7, 3, 100) == ([2], 3)
-    assert outbox.unsettled(5, 3, 100) == ([], 3)
+    assert outbox.pending(1, 1, 100) == ([4, 9, 10], 11)
+    assert outbox.pending(7, 3, 100) == ([2], 3)
+    assert outbox.pending(5, 3, 100) == ([], 3)
     assert (outbox.floor(1), outbox.floor(7), outbox.floor(5)) == (3, 1, 0)
     outbox.put(key(11), b"")
-    outbox.settle(key(4))
+    outbox.acknowledge(key(4))
     assert outbox.floor(1) == 8
     assert list(outbox) == [key(9), key(10), key(2, stream=7), key(11)]
 
@@ -65,8 +67,8 @@ def test_what_was_settled_above_all_that_comes_back_is_not_waited_for() -> None:
     outbox = Outbox(HOME)
     outbox.recover({key(4): b""})
     outbox.put(key(8), b"")  # 5, 6 and 7 were published and settled before the restart
-    assert outbox.unsettled(1, 1, 100) == ([4, 8], 9)
-    outbox.settle(key(4))
+    assert outbox.pending(1, 1, 100) == ([4, 8], 9)
+    outbox.acknowledge(key(4))
     assert outbox.floor(1) == 7
     outbox.check()
 
@@ -74,17 +76,18 @@ def test_what_was_settled_above_all_that_comes_back_is_not_waited_for() -> None:
 def test_a_number_that_nobody_will_ever_reach_costs_nothing() -> None:
     outbox = Outbox(HOME)
     outbox.put(key(1), b"")
-    assert outbox.unsettled(1, 1 << 62, 100) == ([1], 1 << 62)
+    assert outbox.pending(1, 1 << 62, 100) == ([1], 1 << 62)
 
 
 def test_who_stops_waiting_is_not_told() -> None:
     outbox, told = Outbox(HOME), list[int]()
     outbox.put(key(1), b"")
     outbox.put(key(2), b"")
-    gone = outbox.when_settled(1, 2, lambda: told.append(1))
-    outbox.when_settled(1, 3, lambda: told.append(2))
+    gone = outbox.acknowledged_below(1, 2)
+    gone.then(lambda _: told.append(1))
+    outbox.acknowledged_below(1, 3).then(lambda _: told.append(2))
     outbox.stop_waiting(gone)
-    outbox.settle(key(1))
+    outbox.acknowledge(key(1))
     assert told == []
-    outbox.settle(key(2))
+    outbox.acknowledge(key(2))
     assert told == [2]

@@ -6,7 +6,7 @@ import pytest
 
 from meetpoint.api.outcomes import Published, Refused, Stored
 from meetpoint.api.requests import Leave, Publish, Subscribe
-from meetpoint.node.home.producer_sequences import PUBLISHERS_MAX, is_of_batches
+from meetpoint.node.home.dedup import PUBLISHERS_MAX, is_of_batches
 from meetpoint.node.runtime.inputs import Withdrawn
 from tests.node.world import World
 

@@ -38,7 +38,7 @@ def told(world: World, message: Message) -> None:
 def copies(world: World) -> dict[int, dict[str, int]]:
     """The versions that each node but the host keeps of the host's records."""
     return {
-        number: {record.name: record.version for record in node.hosting.copies.records(HOME)}
+        number: {record.name: record.version for record in node.home_manager.replicas.records(HOME)}
         for number, node in world.nodes.items()
         if number != HOST
     }
@@ -137,7 +137,7 @@ def test_an_old_message_of_the_host_itself_that_comes_again_changes_nothing(worl
 
 
 def test_a_home_is_adopted_from_its_host_only(world: World) -> None:
-    heir = next(n for n in (1, 3) if world.nodes[n].hosting.copies.is_whole(HOME))
+    heir = next(n for n in (1, 3) if world.nodes[n].home_manager.replicas.is_whole(HOME))
     offer = Received(world.nodes[ROGUE].me, TakeOverHome(7, HOME, epoch_of(world) + 1))
     effects = world.nodes[heir].handle(offer, Instant(world.now))
     assert not [each for each in effects if isinstance(each, Send) and isinstance(each.message, Confirm)]

@@ -125,8 +125,8 @@ def test_what_a_peer_says_that_is_no_schema_is_left_out(texts: tuple[str, ...]) 
     world = World(2)
     world.run(1)
     node = world.nodes[1]
-    learnt = node._services.begin(node._services.now)
-    node.directory.spread.learn(texts)
+    learnt = node._runtime.begin(node._runtime.now)
+    node.directory.schema_gossip.learn(texts)
     world._apply(1, node, learnt)
     assert node.schema is None
     assert {"schema_malformed", "schema_oversized"} & world.observed.keys()

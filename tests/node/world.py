@@ -65,16 +65,16 @@ class TableView(msgspec.Struct, frozen=True):
 class Table:
     """An overlay that looks its neighbours up in the world's table of members."""
 
-    def __init__(self, world: World, services: Runtime, upcalls: Upcalls) -> None:
+    def __init__(self, world: World, runtime: Runtime, upcalls: Upcalls) -> None:
         self._world = world
-        self._services = services
+        self._runtime = runtime
         self._upcalls = upcalls
         self.places: Places | None = None
         self.is_member = False
         self.remembered: list[Sequence[Peer]] = []
 
     def _others(self) -> list[Peer]:
-        me = self._services.me.id
+        me = self._runtime.me.id
         members = sorted(self._world.members.values(), key=lambda peer: RING.distance(me, peer.id))
         return [peer for peer in members if peer.id != me and not self._world.is_cut(me, peer.id)]
 
@@ -82,19 +82,19 @@ class Table:
         return {}
 
     def found(self, peers: Sequence[Peer]) -> None:
-        self.join(self._services.me)
+        self.join(self._runtime.me)
 
     def join(self, contact: Peer) -> None:
         if self._world.joins_fail:
             return
         self.is_member = True
-        self._world.members[self._services.me.id] = self._services.me
+        self._world.members[self._runtime.me.id] = self._runtime.me
         self._world.members_changed()
         self._upcalls.joined()
 
     def leave(self) -> None:
         self.is_member = False
-        self._world.members.pop(self._services.me.id, None)
+        self._world.members.pop(self._runtime.me.id, None)
         self._world.members_changed()
 
     def remember(self, peers: Sequence[Peer]) -> None:
@@ -111,7 +111,7 @@ class Table:
 
     def next_hop(self, key: Key) -> Peer | None:
         others = sorted(self._others(), key=lambda peer: RING.distance(key, peer.id))
-        nearer = [peer for peer in others[:1] if RING.distance(key, peer.id) < RING.distance(key, self._services.me.id)]
+        nearer = [peer for peer in others[:1] if RING.distance(key, peer.id) < RING.distance(key, self._runtime.me.id)]
         return nearer[0] if nearer else None
 
     def neighbours(self, count: int) -> tuple[Peer, ...]:
@@ -169,8 +169,8 @@ class World:
             RING,
             self.random.getrandbits(30),
             CODEC,
-            lambda services, upcalls: Table(self, services, upcalls),
-            lambda services, overlay, hosting: Flood(services, overlay, hosting),
+            lambda runtime, upcalls: Table(self, runtime, upcalls),
+            lambda runtime, overlay, home_manager: Flood(runtime, overlay, home_manager),
             self.settings,
         )
         self.nodes[number] = node
@@ -229,7 +229,7 @@ class World:
     def run_in(self, number: int, call: Callable[[], None]) -> None:
         """Have a part of a node do something, as its node would."""
         node = self.nodes[number]
-        effects = node._services.begin(Instant(self.now))
+        effects = node._runtime.begin(Instant(self.now))
         call()
         self._apply(number, node, effects)
 

@@ -11,8 +11,8 @@ from meetpoint.lab.sim.scenario import Network
 from meetpoint.node.home.home import Home
 from meetpoint.placement.entries.installer import entry_name
 from meetpoint.placement.entries.placement import Placement
+from meetpoint.placement.key_range import KeyRange, arc_of, meets, without
 from meetpoint.placement.messages import Entry
-from meetpoint.placement.ownership.key_range import KeyRange, arc_of, meets, without
 from meetpoint.placement.ownership.ownership import Ownership
 
 
@@ -54,16 +54,16 @@ def schemes(net: Network) -> Iterator[Any]:
 def parts(net: Network) -> Iterator[tuple[str, Ownership, Placement, dict[bytes, Home]]]:
     """The parts of all nodes that are up."""
     for process, node in nodes_up(net):
-        yield process.address, node.scheme._custody, node.scheme._placing, node.hosting.homes
+        yield process.address, node.scheme._ownership, node.scheme._placement, node.home_manager.homes
 
 
 def arcs_held(net: Network) -> list[tuple[str, KeyRange]]:
     """All arcs that some home answers for."""
     return [
         (f"{address}/{home.hex()[:6]}", arc)
-        for address, custody, _, _ in parts(net)
-        for home, holding in custody.holdings.items()
-        for arc in holding.arcs
+        for address, ownership, _, _ in parts(net)
+        for home, owned in ownership.owned_ranges.items()
+        for arc in owned.arcs
     ]
 
 
@@ -91,10 +91,10 @@ def led_elsewhere(net: Network) -> list[str]:
     wrong = []
     for process, node in nodes_up(net):
         mine = [arc_of(net.family.ring, span) for span in node.overlay.places.mine() or ()]
-        for home, holding in node.scheme._custody.holdings.items():
+        for home, owned in node.scheme._ownership.owned_ranges.items():
             here = mine if home == home_of(node.me.id) else []
-            if without(net.family.ring, holding.arcs, here) or holding.given or holding.taken or not holding.placed:
-                wrong.append(f"{process.address}/{home.hex()[:6]} holds {holding}, and {here} lead there")
+            if without(net.family.ring, owned.arcs, here) or owned.given or owned.taken or not owned.placed:
+                wrong.append(f"{process.address}/{home.hex()[:6]} holds {owned}, and {here} lead there")
     return wrong
 
 
@@ -106,19 +106,19 @@ def misplaced(net: Network) -> list[str]:
 def misplaced_among(seen: Sequence[tuple[str, Ownership, Placement, Container[bytes]]]) -> list[str]:
     """The same, of some nodes."""
     wanted: dict[str, Entry] = {}
-    for _, _, placing, homes in seen:
-        for home, places in placing._places.items():
+    for _, _, placement, homes in seen:
+        for home, places in placement._places.items():
             assert home in homes
             for each in places.values():
                 assert not each.open, "something is still to be placed"
                 for placed in (*each.entries.values(), *each.leaving.values()):
                     wanted[entry_name(home, placed.number)] = placed.at
     wrong = []
-    for address, custody, _, _ in seen:
-        for home, holding in custody.holdings.items():
-            there = custody.entries[home]
+    for address, ownership, _, _ in seen:
+        for home, owned in ownership.owned_ranges.items():
+            there = ownership.entries[home]
             for name, entry in wanted.items():
-                if name not in there and any(meets(arc, entry.low, entry.high) for arc in holding.arcs):
+                if name not in there and any(meets(arc, entry.low, entry.high) for arc in owned.arcs):
                     wrong.append(f"{address}/{home.hex()[:6]} lacks {name}")
             for name, entry in there.items():
                 if not name.startswith(("crowded/", "pushed/")) and wanted.get(name) != entry:

@@ -10,7 +10,7 @@ from meetpoint.api.ids import HomeId, Key, NodeId, Peer
 from meetpoint.api.messages import Message
 from meetpoint.node.overlay import Span, Upcalls
 from meetpoint.node.runtime.runtime import Runtime
-from meetpoint.placement.ownership.key_range import KeyRange, arc_of, common, without
+from meetpoint.placement.key_range import KeyRange, arc_of, common, without
 from meetpoint.schemes.meet import MeetSettings
 from tests.node.world import Table
 from tests.placement.eyes import misplaced_among
@@ -23,10 +23,10 @@ EVERYTHING = KeyRange(bytes(RING.key(-1)), bytes(RING.key(-1)))
 class Seen:
     """`Places` of one node, as the world has it."""
 
-    def __init__(self, world: FollowingWorld, services: Runtime) -> None:
+    def __init__(self, world: FollowingWorld, runtime: Runtime) -> None:
         self._world = world
-        self._services = services
-        self._number = RING.number(services.me.id) // 1000
+        self._runtime = runtime
+        self._number = RING.number(runtime.me.id) // 1000
 
     def founding(self, nodes: Sequence[NodeId]) -> Mapping[NodeId, Span]:
         first: dict[NodeId, Span] = {}
@@ -49,7 +49,7 @@ class Seen:
             peer = self._world.members.get(RING.node(1000 * number))
             then(*((None, None) if peer is None else (peer, span)))
 
-        self._services.after(self._world.random.randrange(*LOOKUP_US), answer)
+        self._runtime.after(self._world.random.randrange(*LOOKUP_US), answer)
 
 
 class Led(Table):
@@ -58,7 +58,7 @@ class Led(Table):
     world: FollowingWorld
 
     def route(self, key: Key, body: Message) -> None:
-        world, me = self.world, self._services.me
+        world, me = self.world, self._runtime.me
         _, number = world.led_by(RING.number(me.id) // 1000, key)
         delays = world.weather(RING.number(me.id) // 1000, number, body)
         for delay in [world.random.randrange(*LOOKUP_US)] if delays is None else delays:
@@ -85,17 +85,17 @@ class FollowingWorld(MeetWorld):
         """Where a key leads, as a node sees it."""
         return next(each for each in self.seen_by(number) if each[0].first <= key <= each[0].last)
 
-    def overlay(self, services: Runtime, upcalls: Upcalls) -> Table:
-        overlay = Led(self, services, upcalls)
+    def overlay(self, runtime: Runtime, upcalls: Upcalls) -> Table:
+        overlay = Led(self, runtime, upcalls)
         overlay.world = self
-        overlay.places = Seen(self, services)
+        overlay.places = Seen(self, runtime)
         return overlay
 
     def deliver(self, number: int, key: Key, body: Message, origin: Peer) -> None:
         """A message that was routed has come to a node."""
         node = self.nodes.get(number)
         if node is not None and node.state != "new":
-            effects = node._services.begin(self.local(number))
+            effects = node._runtime.begin(self.local(number))
             node.delivered(key, body, origin, 1)
             self._apply(number, node, effects)
             self.stepped()
@@ -140,20 +140,22 @@ class FollowingWorld(MeetWorld):
         arcs = [arc for held in self.arcs().values() for arc in held]
         assert without(RING, [EVERYTHING], arcs) == (), "some keys nobody holds"
         schemes = {number: self.scheme(number) for number in sorted(self.nodes)}
-        seen = [(f"n{n}", each._custody, each._placing, self.nodes[n].hosting.homes) for n, each in schemes.items()]
+        seen = [
+            (f"n{n}", each._ownership, each._placement, self.nodes[n].home_manager.homes) for n, each in schemes.items()
+        ]
         assert misplaced_among(seen) == []
         for each in schemes.values():
-            for holding in each._custody.holdings.values():
-                assert not holding.given
-                assert not holding.taken
-            assert each._custody._handing._giving == each._custody._handing._telling == {}
+            for owned in each._ownership.owned_ranges.values():
+                assert not owned.given
+                assert not owned.taken
+            assert each._ownership._handoff._giving == each._ownership._handoff._telling == {}
 
     def give(self, giver: HomeId, arc: KeyRange, to: HomeId) -> bool:
         """Have a home give an arc."""
-        number = next(n for n, node in self.nodes.items() if giver in node.hosting.homes)
+        number = next(n for n, node in self.nodes.items() if giver in node.home_manager.homes)
         node = self.nodes[number]
-        effects = node._services.begin(self.local(number))
-        began: bool = self.scheme(number)._custody.give(node.hosting.homes[giver], arc, to)
+        effects = node._runtime.begin(self.local(number))
+        began: bool = self.scheme(number)._ownership.give(node.home_manager.homes[giver], arc, to)
         self._apply(number, node, effects)
         return began
 

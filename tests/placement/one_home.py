@@ -13,12 +13,14 @@ from meetpoint.language.filters.algebra import covers
 from meetpoint.language.filters.filter import Filter, parse_filter
 from meetpoint.language.syntax.render import render
 from meetpoint.node.runtime.effects import SetTimer
+from meetpoint.node.runtime.flow import Signal
 from meetpoint.node.runtime.inputs import Instant
 from meetpoint.node.runtime.records import Record
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.dissemination.dissemination import ATTEMPT_US
 from meetpoint.placement.entries.covered_placement import CoveredPlacement
+from meetpoint.placement.entries.installer import Installation
 from meetpoint.placement.entries.placement import Placement
 from meetpoint.placement.messages import Entry
 from tests.placement.test_covering import Plain, maximal
@@ -36,31 +38,31 @@ class Numbered(NamedTuple):
 
 
 class Disk:
-    """A keeper: what is written is seen at once, and safe when the world says so."""
+    """A replicator: what is written is seen at once, and safe when the world says so."""
 
     def __init__(self, safe: dict[str, bytes], epoch: int) -> None:
         self.epoch = epoch
         self.safe = dict(safe)
         self.old: dict[str, list[bytes]] = {}  # all versions of what is placed: a copy somewhere may still have one
         self.records = {name: Record(HOME, name, 1, value) for name, value in safe.items()}
-        self.pending: list[tuple[list[tuple[str, bytes | None]], list[str], Callable[[], None] | None]] = []
+        self.pending: list[tuple[list[tuple[str, bytes | None]], list[str], Signal[None]]] = []
 
-    def write(
-        self,
-        values: Iterable[tuple[str, bytes | None]],
-        erased: Iterable[str] = (),
-        then: Callable[[], None] | None = None,
-    ) -> None:
+    def write(self, values: Iterable[tuple[str, bytes | None]], erased: Iterable[str] = ()) -> None:
+        self.commit(values, erased)
+
+    def commit(self, values: Iterable[tuple[str, bytes | None]] = (), erased: Iterable[str] = ()) -> Signal[None]:
         kept, gone = list(values), list(erased)
         for name, value in kept:
             self.records[name] = Record(HOME, name, 1, value)
         for name in gone:
             self.records.pop(name, None)
-        self.pending.append((kept, gone, then))
+        safe: Signal[None] = Signal()
+        self.pending.append((kept, gone, safe))
+        return safe
 
     def flush(self) -> None:
         """The oldest write is safe."""
-        kept, gone, then = self.pending.pop(0)
+        kept, gone, safe = self.pending.pop(0)
         for name, value in kept:
             assert value is not None
             self.safe[name] = value
@@ -68,8 +70,7 @@ class Disk:
                 self.old.setdefault(name, []).append(value)
         for name in gone:
             self.safe.pop(name, None)
-        if then is not None:
-            then()
+        safe.set(None)
 
 
 class Home:
@@ -77,7 +78,7 @@ class Home:
 
     def __init__(self, disk: Disk) -> None:
         self.id = HOME
-        self.keeper = disk
+        self.replicator = disk
         self.subscriptions: dict[str, tuple[int, str]] = {}
         for name, value in disk.safe.items():
             if name.startswith("subscription/"):
@@ -106,14 +107,14 @@ class Present(NamedTuple):
 
 
 class World:
-    """One home, its disk, its planter and its clock."""
+    """One home, its disk, its installer and its clock."""
 
     def __init__(self) -> None:
         self.now = 0
         self.epoch = 1
         self.numbers = 0
         self.present: dict[int, Present] = {}  # by number
-        self.uprooted: set[int] = set()
+        self.uninstalled: set[int] = set()
         self.acked: dict[str, tuple[list[Filter], int]] = {}
         """By name the conjunctions that were acknowledged and no later change does without; and since when."""
         self.changes: Counter[str] = Counter()
@@ -123,49 +124,49 @@ class World:
     def begin(self, safe: dict[str, bytes]) -> None:
         """The home starts with what is safe."""
         self.life += 1
-        self.services = Runtime(Peer(RING.node(1), "n", self.life), RING, CODEC, self.life)
-        self.services.begin(Instant(self.now))
+        self.runtime = Runtime(Peer(RING.node(1), "n", self.life), RING, CODEC, self.life)
+        self.runtime.begin(Instant(self.now))
         self.timers: list[tuple[int, int]] = []
-        self.planting: list[tuple[int, Entry, Callable[[], None], Callable[[Entry], None]]] = []
-        self.uprooting: list[tuple[int, Callable[[], None]]] = []
+        self.installing: list[tuple[int, Entry, Signal[Entry | None]]] = []
+        self.uninstalling: list[tuple[int, Signal[None]]] = []
         self.disk = Disk(safe, self.epoch)
         self.home: Any = Home(self.disk)
-        hosting: Any = Hosting()
-        hosting.homes[HOME] = self.home
-        self.homes = hosting.homes
-        self.placing = self.make_placing(hosting)
-        self.step(lambda: self.placing.home_started(self.home))
+        home_manager: Any = Hosting()
+        home_manager.homes[HOME] = self.home
+        self.homes = home_manager.homes
+        self.placement = self.make_placing(home_manager)
+        self.step(lambda: self.placement.home_started(self.home))
 
-    def make_placing(self, hosting: Any) -> Placement:
-        return CoveredPlacement(self.services, hosting, self.entries, self, Plain())
+    def make_placing(self, home_manager: Any) -> Placement:
+        return CoveredPlacement(self.runtime, home_manager, self, self, Plain())
 
-    def entries(self, home: HomeId, number: int, filter_: Filter, at: int) -> list[Entry]:
+    def entries_for(self, home: HomeId, number: int, filter_: Filter, at: int) -> list[Entry]:
         return [Entry(b"", b"", b"%d/%d/%s" % (number, at, filter_.text.encode()))]
 
     def step(self, act: Callable[[], None]) -> None:
-        effects = self.services.begin(Instant(self.now))
+        effects = self.runtime.begin(Instant(self.now))
         act()
         for effect in effects:
             if isinstance(effect, SetTimer):
                 heapq.heappush(self.timers, (effect.at, effect.timer))
 
-    # -- the planter ---------------------------------------------------------------------------------------------------
+    # -- the installer -------------------------------------------------------------------------------------------------
 
-    def plant(
-        self, home: HomeId, number: int, entry: Entry, placed: Callable[[], None], crowded: Callable[[Entry], None]
-    ) -> Callable[[], None]:
-        assert number not in self.uprooted, "a number is planted after it was uprooted"
-        job = (number, entry, placed, crowded)
-        self.planting.append(job)
-        return lambda: self.planting.remove(job) if job in self.planting else None
+    def install(self, home: HomeId, number: int, entry: Entry) -> Installation:
+        assert number not in self.uninstalled, "a number is installed after it was uninstalled"
+        ended: Signal[Entry | None] = Signal()
+        job = (number, entry, ended)
+        self.installing.append(job)
+        return Installation(ended, lambda: self.installing.remove(job) if job in self.installing else None)
 
-    def uproot(self, home: HomeId, number: int, entry: Entry, done: Callable[[], None]) -> Callable[[], None]:
+    def uninstall(self, home: HomeId, number: int, entry: Entry) -> Signal[None]:
         gone = self.present.pop(number, None)
-        self.uprooted.add(number)
-        self.uprooting.append((number, done))
+        self.uninstalled.add(number)
+        done: Signal[None] = Signal()
+        self.uninstalling.append((number, done))
         if gone is not None:
             self.check_that_others_do(gone.filter)
-        return lambda: None
+        return done
 
     def check_that_others_do(self, gone: Filter) -> None:
         """An attempt that began any time before, and has been everywhere else, needs something else that was there."""
@@ -173,7 +174,7 @@ class World:
             if covers(gone, narrow):
                 began = max(self.now - ATTEMPT_US, since)
                 assert any(each.since <= began and covers(each.filter, narrow) for each in self.present.values()), (
-                    f"{narrow} is uprooted too soon"
+                    f"{narrow} is uninstalled too soon"
                 )
 
     def promised(self) -> list[tuple[Filter, int]]:
@@ -203,23 +204,19 @@ class World:
             promised, since = self.acked.get(name, ([], 0))
             self.acked[name] = [each for each in promised if covers(wanted, each)], since
 
-        def then() -> None:
+        def then(_: object) -> None:
             assert self.life == life, "acknowledged by a home that is gone"
             if text is not None and self.changes[name] == change:
                 self.acked[name] = [Filter("", (each,)) for each in parse_filter(text).conjunctions], self.now
                 self.check()
 
-        def place() -> None:
-            self.placing.place(home, name, then)
+        def place(_: object) -> None:
+            self.placement.place(home, name).then(then)
 
         value = None if text is None else f"{home.subscriptions[name][0]} {text}".encode()
-        self.step(
-            lambda: (
-                self.disk.write((), ["subscription/" + name], place)
-                if value is None
-                else self.disk.write([("subscription/" + name, value)], (), place)
-            )
-        )
+        record = "subscription/" + name
+        kept, gone = ((), [record]) if value is None else ([(record, value)], ())
+        self.step(lambda: self.disk.commit(kept, gone).then(place))
 
     def ask(self, name: str) -> list[bool]:
         """Someone asks when a subscription is in force, as a home does it: whenever that is told, it is so; whether it
@@ -227,7 +224,7 @@ class World:
         """
         home, life, change, told = self.home, self.life, self.changes[name], []
 
-        def then() -> None:
+        def then(_: object) -> None:
             assert self.life == life, "told by a home that is gone"
             told.append(True)
             if self.changes[name] == change:
@@ -235,12 +232,12 @@ class World:
                     narrow = Filter("", (each,))
                     assert any(covers(some.filter, narrow) for some in self.present.values()), f"{narrow} is nowhere"
 
-        def asked() -> None:
-            self.placing.when_placed(home, name, then)
+        def asked(_: object) -> None:
+            self.placement.when_placed(home, name).then(then)
 
         record = "subscription/" + name
         unsafe = any(record in (*dict(kept), *gone) for kept, gone, _ in self.disk.pending)
-        self.step((lambda: self.disk.write((), (), asked)) if unsafe else asked)
+        self.step(lambda: self.disk.commit().then(asked) if unsafe else asked(None))
         return told
 
     def flush(self, count: int = 1) -> None:
@@ -250,35 +247,35 @@ class World:
 
     def arrive(self, at: int, *, heard: bool = True, crowded: bool = False) -> None:
         """An entry is placed; whether its home hears of it. Or the place is crowded."""
-        if not self.planting:
+        if not self.installing:
             return
-        number, entry, placed, instead = self.planting[at % len(self.planting)]
+        number, entry, ended = self.installing[at % len(self.installing)]
         if crowded:
             if number in self.present:
                 return  # what is there is there
-            self.planting.pop(at % len(self.planting))
-            self.step(lambda: instead(Entry(b"", b"", entry.body)))
+            self.installing.pop(at % len(self.installing))
+            self.step(lambda: ended.set(Entry(b"", b"", entry.body)))
             return
-        if number not in self.uprooted:
+        if number not in self.uninstalled:
             _, which, text = entry.body.decode().split("/", 2)
             conjunction = parse_filter(text).conjunctions[int(which)]
             self.present.setdefault(number, Present(self.now, Filter("", (conjunction,))))
         if heard:
-            self.planting.pop(at % len(self.planting))
-            self.step(placed)
+            self.installing.pop(at % len(self.installing))
+            self.step(lambda: ended.set(None))
 
     def are_gone(self) -> None:
-        """All that was uprooted is told."""
-        jobs, self.uprooting = self.uprooting, []
+        """All that was uninstalled is told."""
+        jobs, self.uninstalling = self.uninstalling, []
         for _, done in jobs:
-            self.step(done)
+            self.step(lambda done=done: done.set(None))  # type: ignore[misc]
 
     def wait(self, seconds: float) -> None:
         until = self.now + int(seconds * US)
         while self.timers and self.timers[0][0] <= until:
             at, timer = heapq.heappop(self.timers)
             self.now = max(self.now, at)
-            self.step(lambda timer=timer: self.services.fired(timer))  # type: ignore[misc]
+            self.step(lambda timer=timer: self.runtime.fired(timer))  # type: ignore[misc]
         self.now = until
 
     def crash(self, *, moved: bool, old: int | None = None) -> None:
@@ -288,7 +285,7 @@ class World:
         """
         if moved:
             self.flush(len(self.disk.pending))
-            self.step(lambda: self.placing.home_stopped(HOME))
+            self.step(lambda: self.placement.home_stopped(HOME))
             self.homes.clear()
         self.epoch += moved
         back = {name: each[old % len(each)] for name, each in self.disk.old.items()} if old is not None else {}
@@ -299,9 +296,9 @@ class World:
         for _ in range(10_000):
             if self.disk.pending:
                 self.flush()
-            elif self.planting:
+            elif self.installing:
                 self.arrive(0)
-            elif self.uprooting:
+            elif self.uninstalling:
                 self.are_gone()
             elif self.timers:
                 self.wait(max(0, self.timers[0][0] - self.now) / US)
@@ -315,9 +312,9 @@ class World:
         held = {name: (number, parse_filter(text)) for name, (number, text) in home.subscriptions.items()}
         wanted = sorted(render((held[name][1].conjunctions[at],)) for name, at in maximal(held))
         assert sorted(render(each.filter.conjunctions) for each in self.present.values()) == wanted
-        places = self.placing._places[HOME]
+        places = self.placement._places[HOME]
         assert {name for name, each in places.items() if each.entries} == {name for name, _ in maximal(held)}
         assert places.keys() <= held.keys()
         assert all(not (each.leaving or each.open) for each in places.values())
         assert {name for name in self.disk.safe if name.startswith("places/")} == {f"places/{name}" for name in places}
-        assert self.placing.is_free(home) is (not held)
+        assert self.placement.is_free(home) is (not held)

@@ -19,7 +19,7 @@ from meetpoint.node.runtime.effects import Send, SetTimer
 from meetpoint.node.runtime.inputs import Instant, PeerUnreachable, Received, Started, TimerFired
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
-from meetpoint.placement.ownership.key_range import KeyRange, meets
+from meetpoint.placement.key_range import KeyRange, meets
 from meetpoint.schemes.meet import Meet, MeetSettings
 from meetpoint.schemes.meet.entries import place_of
 from tests.node.world import RING, Table, World
@@ -62,7 +62,7 @@ class MeetWorld(World):
             self.random.getrandbits(30),
             CODEC,
             self.overlay,
-            lambda services, overlay, hosting: self.kind(services, overlay, hosting, node_settings, self.meet),
+            lambda runtime, overlay, home_manager: self.kind(runtime, overlay, home_manager, node_settings, self.meet),
             node_settings,
         )
         self.nodes[number] = node
@@ -70,9 +70,9 @@ class MeetWorld(World):
         peers = tuple(Peer(RING.node(1000 * each), f"n{each}", 0) for each in contacts)
         self._handle(number, node, Started(records, founders, peers))
 
-    def overlay(self, services: Runtime, upcalls: Upcalls) -> Table:
+    def overlay(self, runtime: Runtime, upcalls: Upcalls) -> Table:
         """The overlay of a node."""
-        return Table(self, services, upcalls)
+        return Table(self, runtime, upcalls)
 
     def local(self, number: int) -> Instant:
         """What the clock of a node shows."""
@@ -97,7 +97,7 @@ class MeetWorld(World):
 
     def _changed(self, number: int, node: Node) -> None:
         if self.nodes.get(number) is node and node.state != "new":
-            effects = node._services.begin(self.local(number))
+            effects = node._runtime.begin(self.local(number))
             node.neighbours_changed()
             self._apply(number, node, effects)
 
@@ -139,9 +139,9 @@ class MeetWorld(World):
     def arcs(self) -> dict[HomeId, tuple[KeyRange, ...]]:
         """What each home holds."""
         return {
-            each: holding.arcs
+            each: owned.arcs
             for number in sorted(self.nodes)
-            for each, holding in self.scheme(number)._custody.holdings.items()
+            for each, owned in self.scheme(number)._ownership.owned_ranges.items()
         }
 
     def check_arcs(self) -> None:
@@ -160,8 +160,8 @@ class MeetWorld(World):
 def free(world: MeetWorld, number: int, which: HomeId | None = None) -> None:
     """The next home takes all that a home at a node holds: its own, or another one there."""
     node = world.nodes[number]
-    effects = node._services.begin(world.local(number))
-    world.scheme(number)._custody.free(node.hosting.homes[home(number) if which is None else which])
+    effects = node._runtime.begin(world.local(number))
+    world.scheme(number)._ownership.free(node.home_manager.homes[home(number) if which is None else which])
     world._apply(number, node, effects)
 
 

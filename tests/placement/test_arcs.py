@@ -8,8 +8,8 @@ import pytest
 
 from meetpoint.node.overlay import Span
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.placement.ownership.key_range import KeyRange, arc_of, common, founding_arcs, meets, without
-from meetpoint.placement.ownership.owned_ranges import joined
+from meetpoint.placement.key_range import KeyRange, arc_of, common, founding_arcs, meets, without
+from meetpoint.placement.ownership.range_store import joined
 
 RING = Ring(4)
 KEYS = [RING.key(number) for number in range(16)]

@@ -4,7 +4,6 @@ each acknowledged conjunction is covered by something placed. And what is placed
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,10 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from meetpoint.language.syntax.render import render
+from meetpoint.node.runtime.flow import DONE, Signal
 from meetpoint.placement.entries import covered_placement, placement
-from meetpoint.placement.entries.barrier import Barrier
-from meetpoint.placement.entries.covered_placement import CoveredPlacement
-from meetpoint.placement.entries.placement import Open, Placed, Placement, Places
+from meetpoint.placement.entries.covered_placement import Barrier, CoveredPlacement
+from meetpoint.placement.entries.placement import Placed, PlacedSubscription, Placement
 from tests.placement.one_home import HOME, World
 from tests.placement.test_covering import FILTERS
 from tests.tiers import SOAK
@@ -59,7 +58,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule()
     def all_arrive(self) -> None:
-        for _ in range(len(self.world.planting)):
+        for _ in range(len(self.world.installing)):
             self.world.arrive(0)
 
     @rule(at=st.integers(0, 5))
@@ -86,8 +85,8 @@ class Lives(RuleBasedStateMachine):
     @invariant()
     def what_was_acknowledged_is_covered(self) -> None:
         self.world.check()
-        assert isinstance(self.world.placing, CoveredPlacement)
-        self.world.placing._here[HOME].covering.check()
+        assert isinstance(self.world.placement, CoveredPlacement)
+        self.world.placement._here[HOME].covering.check()
 
     def teardown(self) -> None:
         self.world.settle()
@@ -132,7 +131,7 @@ def test_what_was_covered_is_placed_before_what_covered_it_goes() -> None:
     all_written(world)
     world.wait(1000)
     assert held(world) == ["a > 1"]
-    assert len(world.planting) == 1
+    assert len(world.installing) == 1
     world.arrive(0)
     world.wait(19)
     assert held(world) == ["a > 1", "a > 2"]
@@ -160,7 +159,7 @@ def test_what_is_covered_is_acknowledged_with_what_covers_it() -> None:
     all_written(world)
     world.change("narrow", "a > 2 OR b = 1")
     all_written(world)
-    assert len(world.planting) == 2
+    assert len(world.installing) == 2
     world.arrive(1)
     assert acknowledged(world) == []
     world.arrive(0)
@@ -170,8 +169,8 @@ def test_what_is_covered_is_acknowledged_with_what_covers_it() -> None:
 class Uncovered(World):
     """The same, and everything is placed."""
 
-    def make_placing(self, hosting: Any) -> Placement:
-        return Placement(self.services, hosting, self.entries, self)
+    def make_placing(self, home_manager: Any) -> Placement:
+        return Placement(self.runtime, home_manager, self, self)
 
 
 @pytest.mark.parametrize("kind", [World, Uncovered])
@@ -218,7 +217,7 @@ def test_steady_subscribing_delays_no_withdrawal_for_ever() -> None:
         world.wait(1)
         if number:
             world.arrive(0)
-        assert world.planting
+        assert world.installing
     assert "a > 1" not in held(world)
 
 
@@ -242,7 +241,7 @@ def test_a_home_that_restarts_withdraws_nothing_before_what_is_open_is_placed() 
 def test_a_mutant_that_withdraws_after_a_restart_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     world = subscribed(wide="a > 1", narrow="a > 2")
     monkeypatch.setattr(CoveredPlacement, "home_started", forgetful)
-    with pytest.raises(AssertionError, match="uprooted too soon"):
+    with pytest.raises(AssertionError, match="uninstalled too soon"):
         restarted(world)
 
 
@@ -268,7 +267,7 @@ def test_what_ended_is_not_planted_again_when_an_old_copy_comes_back() -> None:
     world.settle()
     world.crash(moved=False, old=0)
     all_written(world)
-    assert world.planting == []
+    assert world.installing == []
     world.settle()
     world.check_settled()
 
@@ -301,16 +300,16 @@ def test_thousands_that_come_to_light_are_planted_some_at_a_time(monkeypatch: py
     assert held(world) == ["TRUE"]
     world.change("wide", None)
     all_written(world)
-    assert len(world.planting) == 10
+    assert len(world.installing) == 10
     world.arrive(3)
-    assert len(world.planting) == 10
+    assert len(world.installing) == 10
     world.settle()
     world.check_settled()
     world.change("wide", "TRUE")
     all_written(world)
     world.arrive(0)
     world.wait(21)
-    assert len(world.uprooting) == 10
+    assert len(world.uninstalling) == 10
     world.settle()
     world.check_settled()
 
@@ -318,16 +317,16 @@ def test_thousands_that_come_to_light_are_planted_some_at_a_time(monkeypatch: py
 # -- mutants -----------------------------------------------------------------------------------------------------------
 
 
-def at_once(self: Barrier, then: Callable[[], None]) -> None:
-    then()
+def at_once(self: Barrier) -> Signal[None]:
+    return DONE
 
 
-def own_only(self: CoveredPlacement, home: Any, here: Any, name: str) -> list[Open]:
+def own_only(self: CoveredPlacement, home: Any, here: Any, name: str) -> list[Signal[None]]:
     places = self._places[home.id].get(name)
-    return [] if places is None else list(places.open.values())
+    return [] if places is None else [opened.placed for opened in places.open.values()]
 
 
-def stopped(self: CoveredPlacement, home: Any, name: str, places: Places, placed: Placed) -> None:
+def stopped(self: CoveredPlacement, home: Any, name: str, places: PlacedSubscription, placed: Placed) -> None:
     Placement._leave(self, home, name, places, placed)
     self._here[home.id].left.append((name, places, placed.number))
 
@@ -347,7 +346,7 @@ def forgetful(self: CoveredPlacement, home: Any) -> None:
 @pytest.mark.parametrize(
     ("owner", "attribute", "mutant"),
     [
-        (Barrier, "when_closed", at_once),
+        (Barrier, "all_closed", at_once),
         (CoveredPlacement, "_awaited", own_only),
         (CoveredPlacement, "_leave", stopped),
         (placement, "RETAIN_US", 0),

@@ -34,7 +34,7 @@ def placed(world: MeetWorld) -> int:
     return sum(
         len(entries)
         for number in world.nodes
-        for entries in world.scheme(number)._custody.entries.values()
+        for entries in world.scheme(number)._ownership.entries.values()
     )  # fmt: skip
 
 
@@ -71,12 +71,12 @@ def test_a_home_whose_subscriptions_were_covered_ends() -> None:
     world = covered_world(4, holding_us=2 * US)
     world.ask(4, Leave())
     world.run(20)
-    assert home(4) in world.nodes[5].hosting.homes
+    assert home(4) in world.nodes[5].home_manager.homes
     for name in ("wide", "narrow"):
         world.ask(5, Unsubscribe(name))
         world.run(1)
     world.run(100)
-    assert home(4) not in world.nodes[5].hosting.homes
+    assert home(4) not in world.nodes[5].home_manager.homes
     assert placed(world) == 0
     world.check_arcs()
     kept = [name for number in world.nodes for _, name in world.disks[number]]

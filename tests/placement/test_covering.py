@@ -16,9 +16,8 @@ from meetpoint.language.filters.algebra import covers
 from meetpoint.language.filters.filter import Filter, parse_filter
 from meetpoint.language.filters.normal_form import Conjunction
 from meetpoint.language.syntax.render import render
-from meetpoint.placement.entries import extents
-from meetpoint.placement.entries.covering import Covering
-from meetpoint.placement.entries.extents import CODE_MAX, Extents, encloses, ranges_of
+from meetpoint.placement.entries import covering as covering_module
+from meetpoint.placement.entries.covering import CODE_MAX, Covering, Extents, encloses, ranges_of
 from tests.tiers import SOAK
 from tests.workloads import random_filter
 
@@ -239,7 +238,7 @@ class Boxes(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self._before, extents.COLUMNS_FROM = extents.COLUMNS_FROM, self.columns_from  # type: ignore[misc]
+        self._before, covering_module.COLUMNS_FROM = covering_module.COLUMNS_FROM, self.columns_from  # type: ignore[misc]
         self.extents: Extents[int] = Extents()
         self.held: dict[int, tuple[tuple[str, ...], tuple[tuple[float, float], ...]]] = {}
         self.count = 0
@@ -272,7 +271,7 @@ class Boxes(RuleBasedStateMachine):
         assert len(self.extents) == len(held)
 
     def teardown(self) -> None:
-        extents.COLUMNS_FROM = self._before  # type: ignore[misc]
+        covering_module.COLUMNS_FROM = self._before  # type: ignore[misc]
 
 
 class FewBoxes(Boxes):
@@ -305,7 +304,7 @@ TestFewBoxes.settings = settings(max_examples=40, stateful_step_count=40, deadli
 def test_without_numpy_they_are_compared_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numpy", None)
     covering = Covering(Plain())
-    for number in range(2 * extents.COLUMNS_FROM):
+    for number in range(2 * covering_module.COLUMNS_FROM):
         covering.change(f"s{number}", number, parse_filter(f"a > {number} AND b < {number}"))
     covering.change("wide", 1_000, parse_filter("a >= 0"))
     assert covering.placed("wide") == [0]

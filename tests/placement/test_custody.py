@@ -7,8 +7,8 @@ import pytest
 from meetpoint.api.ids import HomeId
 from meetpoint.lab.sim.run import RunConfig, make_network
 from meetpoint.lab.sim.scenario import Network, Timing
-from meetpoint.placement.ownership.key_range import KeyRange
-from meetpoint.placement.ownership.owned_ranges import GivenRange, OwnedRanges, split
+from meetpoint.placement.key_range import KeyRange
+from meetpoint.placement.ownership.range_store import GivenRange, OwnedRanges, split
 from tests.placement.eyes import Overseen, arcs_held, held_by_nobody, held_twice, led_elsewhere, misplaced
 
 LOOK_EVERY = 50
@@ -68,16 +68,16 @@ def test_nodes_that_come_share_what_one_held_and_give_it_back_when_they_go() -> 
     assert net.notifications == {name: [event] for name, event in zip(names, events, strict=True)}
     assert len(net.cluster.alive()) == 2
     assert held_twice(net) == held_by_nobody(net) == misplaced(net) == []
-    homes = {home for process in net.cluster.alive() for home in process.node.hosting.homes}  # type: ignore[union-attr]
+    homes = {home for process in net.cluster.alive() for home in process.node.home_manager.homes}  # type: ignore[union-attr]
     assert {home.split("/")[1] for home, _ in arcs_held(net)} <= {home.hex()[:6] for home in homes}
 
 
 def test_a_mutant_that_keeps_what_it_gave_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The eyes see: were an arc not taken from its giver, two would hold it."""
 
-    def wrong(holding: OwnedRanges, arc: KeyRange, home: HomeId) -> tuple[GivenRange, OwnedRanges]:
-        given, after = split(holding, arc, home)
-        return given, OwnedRanges(after.version, holding.arcs, after.given, after.taken)
+    def wrong(owned: OwnedRanges, arc: KeyRange, home: HomeId) -> tuple[GivenRange, OwnedRanges]:
+        given, after = split(owned, arc, home)
+        return given, OwnedRanges(after.version, owned.arcs, after.given, after.taken)
 
     monkeypatch.setattr("meetpoint.placement.ownership.range_claim.split", wrong)
     net = Network(scheme="meet", nodes=4, founders=1, seed=1)

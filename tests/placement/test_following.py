@@ -15,9 +15,19 @@ from meetpoint.api.messages import Message
 from meetpoint.api.outcomes import Published
 from meetpoint.api.requests import Leave, Unsubscribe
 from meetpoint.node.cluster.replication import Replicate, ReplicateAck
-from meetpoint.placement.messages import Forgot, NotOwner, Pull, Pulled, Seek, Sought, Take, Taken, Took
-from meetpoint.placement.ownership.key_range import KeyRange
-from meetpoint.placement.ownership.owned_ranges import GivenRange, OwnedRanges, cut
+from meetpoint.placement.key_range import KeyRange
+from meetpoint.placement.messages import (
+    ClaimRange,
+    ClaimReply,
+    NotOwner,
+    OfferAccepted,
+    OfferRange,
+    PullRange,
+    PullReply,
+    RangeForgotten,
+    RangeTaken,
+)
+from meetpoint.placement.ownership.range_store import GivenRange, OwnedRanges, cut
 from tests.placement.following_world import EVERYTHING, FollowingWorld, arc
 from tests.placement.small_world import RING, free, home
 from tests.placement.test_races import US, Lost, forget_custody, on, restart_all, value_between
@@ -78,7 +88,7 @@ def test_a_newcomer_gets_what_it_is_led_to_and_nothing_for_having_come() -> None
     world.start(5, contacts=[2])
     world.run(20)
     world.assert_quiet()
-    assert world.scheme(5)._custody.holdings[home(5)].placed
+    assert world.scheme(5)._ownership.owned_ranges[home(5)].placed
     world.lead((4000, 1), (12000, 5), (32000, 2), (48000, 5), (0, 4))
     world.run(20)
     world.assert_quiet()
@@ -135,14 +145,14 @@ def test_who_is_led_to_passes_on_what_comes_before_it_has_the_keys() -> None:
         if isinstance(message, NotOwner) and message.number == 0:
             told.append((source, to))
             assert message.homes == ((home(2), world.arcs()[home(2)]),)
-        return () if isinstance(message, Take) else None
+        return () if isinstance(message, OfferRange) else None
 
     world.weather = weather
     world.lead((16000, 1), (32000, 6), (48000, 3), (0, 4))
     world.run(3)
     assert set(told) == {(2, 6)}
-    atlas = world.scheme(6)._atlas
-    assert atlas.guess(bytes(RING.key(20000)), ()) == home(2)
+    owner_cache = world.scheme(6)._owner_cache
+    assert owner_cache.guess(bytes(RING.key(20000)), ()) == home(2)
 
 
 def test_a_home_that_was_adopted_gives_everything_and_ends() -> None:
@@ -154,7 +164,7 @@ def test_a_home_that_was_adopted_gives_everything_and_ends() -> None:
     world.lead((16000, 1), (32000, 3), (40000, 1), (48000, 3), (0, 4))
     world.run(40)
     world.assert_quiet()
-    assert all(home(2) not in node.hosting.homes for node in world.nodes.values())
+    assert all(home(2) not in node.home_manager.homes for node in world.nodes.values())
     assert all(node.directory.host(home(2)) is None for node in world.nodes.values())
 
 
@@ -165,7 +175,7 @@ def test_a_home_with_subscribers_that_was_adopted_holds_nothing_and_stays() -> N
     world.lead((16000, 1), (32000, 3), (48000, 3), (0, 4))
     world.run(40)
     world.assert_quiet()
-    host = next(node for node in world.nodes.values() if home(2) in node.hosting.homes)
+    host = next(node for node in world.nodes.values() if home(2) in node.home_manager.homes)
     assert host.me.id != RING.node(2000)
     assert_all_come(world)
 
@@ -178,7 +188,7 @@ def test_a_home_that_is_to_end_leaves_what_it_holds_to_that_of_its_node() -> Non
         world.ask(number, Leave())
         world.run(4)
     node = world.nodes[4]
-    assert sorted(node.hosting.homes) == [home(2), home(3), home(4)]
+    assert sorted(node.home_manager.homes) == [home(2), home(3), home(4)]
     assert world.held()[home(2)] == (EVERYTHING,)
     free(world, 4, home(2))
     world.run(1)
@@ -208,7 +218,7 @@ def test_what_is_pinned_stays_until_it_is_not() -> None:
     world = settled(*QUARTERS)
     pinned = {home(2): (arc(19999, 24000),), home(1): (arc(60000, 100),)}
     for number in world.nodes:
-        world.scheme(number)._custody._keeping.pinned = lambda each: pinned.get(each, ())
+        world.scheme(number)._ownership._listener.pinned = lambda each: pinned.get(each, ())
     assert world.give(home(2), arc(29999, 30000), home(4))
     pinned[home(4)] = (arc(29999, 30000),)
     world.lead(*SWAPPED)
@@ -218,7 +228,7 @@ def test_what_is_pinned_stays_until_it_is_not() -> None:
     assert held[home(2)] == (arc(19999, 24000), arc(32000, 48000))
     assert held[home(4)] == (arc(29999, 30000), arc(48000, 65535))
     assert [each.hex() for each in world.held()] == [home(n).hex() for n in (1, 2, 3, 4)]
-    assert world.scheme(3)._atlas.guess(bytes(RING.key(30000)), ()) == home(4), "who is led to is told"
+    assert world.scheme(3)._owner_cache.guess(bytes(RING.key(30000)), ()) == home(4), "who is led to is told"
     assert_all_come(world)
     pinned.clear()
     world.run(20)
@@ -247,7 +257,7 @@ def test_an_arc_is_given_as_a_whole_or_not_at_all() -> None:
 def test_what_has_come_is_given_on_only_when_its_giver_has_forgotten_it() -> None:
     """Home 3 has got an arc of home 2 and lost it with all its copies; home 2, which has not heard, gives it again."""
     world = settled(*QUARTERS)
-    lost = Lost(world, lambda source, to, message: isinstance(message, Took))
+    lost = Lost(world, lambda source, to, message: isinstance(message, RangeTaken))
     world.weather = lost
     world.lead((16000, 1), (20000, 2), (21000, 3), (32000, 2), (48000, 3), (0, 4))
     assert world.give(home(2), arc(20000, 21000), home(3))
@@ -264,7 +274,7 @@ def test_what_has_come_is_given_on_only_when_its_giver_has_forgotten_it() -> Non
 
 def test_only_a_few_arcs_are_on_their_way_at_a_time() -> None:
     world = settled(*QUARTERS)
-    world.weather = Lost(world, lambda source, to, message: isinstance(message, Take))
+    world.weather = Lost(world, lambda source, to, message: isinstance(message, OfferRange))
     given = [world.give(home(2), arc(low, low + 100), home(3)) for low in range(20000, 21000, 200)]
     assert given == [True] * 4 + [False]
 
@@ -274,27 +284,27 @@ def test_what_a_home_holds_and_is_not_safe_yet_is_not_part_of_its_arc() -> None:
     assert world.give(home(3), arc(32000, 36000), home(2))
     world.weather = Lost(world, lambda source, to, message: isinstance(message, Replicate) and source == 2)
     world.run(0.5)
-    custody = world.scheme(2)._custody
+    ownership = world.scheme(2)._ownership
     assert world.held()[home(2)] == (arc(16000, 36000),)
-    assert custody.holder(bytes(RING.key(33000))) is None
-    assert custody.arc(home(2), bytes(RING.key(20000))) == arc(16000, 32000)
+    assert ownership.holder(bytes(RING.key(33000))) is None
+    assert ownership.arc(home(2), bytes(RING.key(20000))) == arc(16000, 32000)
     world.weather = lambda source, to, message: None
     world.run(3)
-    assert custody.arc(home(2), bytes(RING.key(20000))) == arc(16000, 36000)
+    assert ownership.arc(home(2), bytes(RING.key(20000))) == arc(16000, 36000)
 
 
 # -- crashes -----------------------------------------------------------------------------------------------------------
 
 STEPS: dict[str, Callable[[int, int, Message], bool]] = {
     "given": lambda source, to, message: isinstance(message, Replicate) and source == 2,
-    "told": lambda source, to, message: isinstance(message, Take),
-    "heard": lambda source, to, message: isinstance(message, Taken),
-    "asked": lambda source, to, message: isinstance(message, Pull),
-    "pulled": lambda source, to, message: isinstance(message, Pulled),
+    "told": lambda source, to, message: isinstance(message, OfferRange),
+    "heard": lambda source, to, message: isinstance(message, OfferAccepted),
+    "asked": lambda source, to, message: isinstance(message, PullRange),
+    "pulled": lambda source, to, message: isinstance(message, PullReply),
     "got": lambda source, to, message: isinstance(message, Replicate) and source == 3,
     "safe": lambda source, to, message: isinstance(message, ReplicateAck) and to == 3,
-    "took": lambda source, to, message: isinstance(message, Took),
-    "forgotten": lambda source, to, message: isinstance(message, Forgot),
+    "took": lambda source, to, message: isinstance(message, RangeTaken),
+    "forgotten": lambda source, to, message: isinstance(message, RangeForgotten),
 }
 
 
@@ -348,7 +358,7 @@ def test_a_home_that_ends_while_something_is_on_its_way_to_it() -> None:
     world = settled(*QUARTERS, holding_us=2 * US)
     world.ask(4, Unsubscribe("size"))
     world.run(2)
-    world.weather = lost = Lost(world, lambda source, to, message: isinstance(message, Take))
+    world.weather = lost = Lost(world, lambda source, to, message: isinstance(message, OfferRange))
     assert world.give(home(3), arc(40000, 48000), home(4))
     world.ask(4, Leave())
     world.lead((16000, 1), (32000, 2), (0, 3))
@@ -378,7 +388,7 @@ def seeking(world: FollowingWorld, *numbers: int) -> Lost:
     for number in sorted(world.nodes):
         world.crash(number)
     forget_custody(world, *numbers)
-    world.weather = lost = Lost(world, lambda source, to, message: isinstance(message, Seek))
+    world.weather = lost = Lost(world, lambda source, to, message: isinstance(message, ClaimRange))
     restart_all(world, *sorted(world.disks))
     world.run(15)
     assert all(home(number) not in world.arcs() for number in numbers)
@@ -413,18 +423,18 @@ def test_what_a_home_gives_while_it_seeks_is_not_missing(turn: int, when: str) -
     asked: list[int] = []
 
     def weather(source: int, to: int, message: Message) -> Iterable[int] | None:
-        if isinstance(message, Seek) and to == 4:
+        if isinstance(message, ClaimRange) and to == 4:
             asked.append(world.now)
             return [700_000]
-        return () if isinstance(message, Take) and when == "told" and len(asked) < turn else None
+        return () if isinstance(message, OfferRange) and when == "told" and len(asked) < turn else None
 
     world.weather = weather
-    while len(asked) < turn and not world.scheme(1)._custody.holdings[home(1)].placed:
+    while len(asked) < turn and not world.scheme(1)._ownership.owned_ranges[home(1)].placed:
         world.run(0.01)
     if when == "given":
         assert world.give(home(1), given, home(2))
-    elif gifts := world.scheme(1)._custody.holdings[home(1)].given:
-        world.say(2, Take(1, home(2), home(1), gifts[0].number, given), world.nodes[1].me)
+    elif gifts := world.scheme(1)._ownership.owned_ranges[home(1)].given:
+        world.say(2, OfferRange(1, home(2), home(1), gifts[0].number, given), world.nodes[1].me)
     world.run(1)
     assert world.twice == []
     world.weather = lambda source, to, message: None
@@ -441,7 +451,7 @@ def test_who_came_while_another_is_down_gives_on_what_it_has_got() -> None:
     world.lead((16000, 1), (32000, 2), (48000, 6), (0, 4))
     world.run(12)
     assert world.held()[home(6)] == (arc(32000, 48000),)
-    assert not world.scheme(6)._custody.holdings[home(6)].placed
+    assert not world.scheme(6)._ownership.owned_ranges[home(6)].placed
     world.lead((16000, 1), (32000, 2), (48000, 5), (0, 4))
     world.run(12)
     assert world.held()[home(5)] == (arc(32000, 48000),)
@@ -454,7 +464,7 @@ def test_what_is_on_its_way_is_not_missing() -> None:
     world = FollowingWorld(*QUARTERS)
     lost = seeking(world, 1)
     assert world.give(home(3), arc(40000, 48000), home(4))
-    world.weather = taking = Lost(world, lambda source, to, message: isinstance(message, Take))
+    world.weather = taking = Lost(world, lambda source, to, message: isinstance(message, OfferRange))
     lost.until = world.now
     world.run(10)
     assert taking.count
@@ -471,9 +481,9 @@ def test_what_goes_to_one_who_was_asked_from_one_who_was_not_is_not_missing() ->
     late: list[int] = []
 
     def weather(source: int, to: int, message: Message) -> Iterable[int] | None:
-        if isinstance(message, Sought) and source == 2:
+        if isinstance(message, ClaimReply) and source == 2:
             heard.append(world.now)
-        if isinstance(message, Seek) and to == 3 and heard and not late:
+        if isinstance(message, ClaimRange) and to == 3 and heard and not late:
             late.append(world.now)
             return [700_000]
         return None
@@ -494,7 +504,7 @@ def test_one_who_finds_nothing_missing_asks_once() -> None:
     asked: list[int] = []
 
     def weather(source: int, to: int, message: Message) -> Iterable[int] | None:
-        if isinstance(message, Seek):
+        if isinstance(message, ClaimRange):
             asked.append(to)
         return None
 
@@ -602,10 +612,10 @@ def test_whatever_the_overlay_says_and_whoever_crashes(seed: int) -> None:
 
 def test_a_mutant_that_keeps_what_it_gave_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(
-        ring: object, holding: OwnedRanges, part: KeyRange, to: HomeId, *, ending: bool
+        ring: object, owned: OwnedRanges, part: KeyRange, to: HomeId, *, ending: bool
     ) -> tuple[GivenRange, OwnedRanges]:
-        given, after = cut(RING, holding, part, to, ending=ending)
-        return given, OwnedRanges(after.version, holding.arcs, after.given, after.taken)
+        given, after = cut(RING, owned, part, to, ending=ending)
+        return given, OwnedRanges(after.version, owned.arcs, after.given, after.taken)
 
     monkeypatch.setattr("meetpoint.placement.ownership.ownership.cut", wrong)
     world = settled(*QUARTERS)

@@ -13,7 +13,7 @@ from meetpoint.api.requests import Leave
 from meetpoint.node.cluster.directory import Entry as Listed
 from meetpoint.node.cluster.directory import Sync, Synced
 from meetpoint.node.cluster.replication import Replicate
-from meetpoint.placement.messages import Take, Took
+from meetpoint.placement.messages import OfferRange, RangeTaken
 from tests.placement.small_world import MeetWorld, free, home, symbols_between
 from tests.placement.test_races import US, Lost, on
 
@@ -21,10 +21,10 @@ from tests.placement.test_races import US, Lost, on
 def owed(world: MeetWorld) -> list[str]:
     """What homes still have to give, or to tell that they took it; nothing, when all is quiet."""
     return [
-        f"{each.hex()}: {holding.given} {holding.taken}"
+        f"{each.hex()}: {owned.given} {owned.taken}"
         for number in world.nodes
-        for each, holding in world.scheme(number)._custody.holdings.items()
-        if holding.given or holding.taken
+        for each, owned in world.scheme(number)._ownership.owned_ranges.items()
+        if owned.given or owned.taken
     ]
 
 
@@ -38,18 +38,18 @@ def test_a_gap_is_not_taken_by_one_whose_list_is_not_complete() -> None:
     )
     world.weather = lost
     world.start(8, contacts=[1])
-    world.nodes[8].hosting.kept_disk = True  # else it would wait until it has asked the others whether it is new
+    world.nodes[8].home_manager.kept_disk = True  # else it would wait until it has asked the others whether it is new
     world.run(8)
     assert world.arcs()[home(8)]
     world.start(7, contacts=[3])
-    world.nodes[7].hosting.kept_disk = True
+    world.nodes[7].home_manager.kept_disk = True
     world.run(3)
     node = world.nodes[7]
     assert node.state == "ready"
     assert node.directory.get(home(8)) is None
     for number in (1, 2):
         other = world.nodes[number]
-        effects = other._services.begin(world.local(number))
+        effects = other._runtime.begin(world.local(number))
         other.directory.learn([Listed(home(7), 1, node.me)])
         world._apply(number, other, effects)
     world.run(8)
@@ -64,7 +64,7 @@ def lose(world: MeetWorld, number: int) -> None:
     world.crash(number, lose_disk=True)
     for other, node in world.nodes.items():
         world.disks[other] = {key: each for key, each in world.disks[other].items() if key[0] != home(number)}
-        node.hosting.copies._held.pop(home(number), None)
+        node.home_manager.replicas._held.pop(home(number), None)
 
 
 def test_a_home_that_lost_everything_counts_its_arcs_on() -> None:
@@ -111,7 +111,7 @@ def test_nobody_hears_that_a_gift_is_forgotten_before_it_is_on_two_disks() -> No
     seen: list[int] = []
 
     def weather(source: int, to: int, message: Message) -> Iterable[int] | None:
-        if isinstance(message, Took) and to == 1:
+        if isinstance(message, RangeTaken) and to == 1:
             seen.append(world.now)
         return () if seen and isinstance(message, Replicate) and source == 1 else None
 
@@ -131,7 +131,7 @@ def test_nobody_hears_that_a_gift_is_forgotten_before_it_is_on_two_disks() -> No
 def test_who_took_an_arc_says_so_also_after_a_restart() -> None:
     world = MeetWorld(4)
     world.run(3)
-    world.weather = lost = Lost(world, lambda source, to, message: isinstance(message, Took))
+    world.weather = lost = Lost(world, lambda source, to, message: isinstance(message, RangeTaken))
     world.start(7, contacts=[2])
     world.run(5)
     assert lost.count
@@ -151,15 +151,15 @@ def test_an_heir_that_ended_before_it_heard_leaves_the_arc_where_it_was() -> Non
     world.ask(4, Leave())
     world.run(20)
     node = world.nodes[1]
-    assert home(4) in node.hosting.homes
-    world.weather = lost = Lost(world, lambda source, to, message: isinstance(message, Take) and source == 3)
+    assert home(4) in node.home_manager.homes
+    world.weather = lost = Lost(world, lambda source, to, message: isinstance(message, OfferRange) and source == 3)
     free(world, 3)  # to home 4
     free(world, 1, home(4))  # to home 1
     world.run(3)
     assert lost.count
-    effects = node._services.begin(world.local(1))
-    assert world.scheme(1)._custody.is_free(node.hosting.homes[home(4)])
-    node.hosting._dissolve(home(4), lambda: None)
+    effects = node._runtime.begin(world.local(1))
+    assert world.scheme(1)._ownership.is_free(node.home_manager.homes[home(4)])
+    node._runtime.start("dissolve", node.home_manager._dissolve(home(4)))
     world._apply(1, node, effects)
     lost.until = world.now
     world.run(30)

@@ -17,7 +17,7 @@ from meetpoint.node.overlay import Overlay
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
 from meetpoint.placement.dissemination import multicast
-from meetpoint.placement.dissemination.single_flight import SingleFlight
+from meetpoint.placement.dissemination.fanout import SingleFlight
 from meetpoint.placement.entries.covered_placement import CoveredPlacement
 from meetpoint.schemes import meet
 from tests.placement.eyes import held_by_nobody, held_twice, misplaced, parts
@@ -33,12 +33,17 @@ class SparingMeet(meet.Meet):
     """`meet` with both."""
 
     def __init__(
-        self, services: Runtime, overlay: Overlay, hosting: HomeManager, node: NodeSettings, settings: meet.MeetSettings
+        self,
+        runtime: Runtime,
+        overlay: Overlay,
+        home_manager: HomeManager,
+        node: NodeSettings,
+        settings: meet.MeetSettings,
     ) -> None:
-        super().__init__(services, overlay, hosting, node, settings)
-        placing = self._placing
-        self._placing = CoveredPlacement(services, hosting, placing._wanted, placing._planter, _Codes())
-        self._single_flight = SingleFlight(self._spreading.bring)
+        super().__init__(runtime, overlay, home_manager, node, settings)
+        placement = self._placement
+        self._placement = CoveredPlacement(runtime, home_manager, self, placement._installer, _Codes())
+        self._single_flight = SingleFlight(self._multicast.bring)
 
 
 def nested(chance: Random) -> str:
@@ -76,15 +81,15 @@ def run(seed: int, faults: str, nodes: int = 8) -> Network:
 def placed_and_held(net: Network) -> tuple[int, int]:
     """How many conjunctions are placed, of how many; each home places the maximal ones."""
     placed = held = 0
-    for _, _, placing, homes in parts(net):
+    for _, _, placement, homes in parts(net):
         for home in homes.values():
             subscriptions = {
                 name: (found.number, each)
                 for name, each in home.filters.items()
                 if (found := home.subscription(name)) is not None
             }
-            assert isinstance(placing, CoveredPlacement)
-            covering = placing._here[home.id].covering
+            assert isinstance(placement, CoveredPlacement)
+            covering = placement._here[home.id].covering
             wanted = maximal(subscriptions)
             assert {(name, at) for name in subscriptions for at in covering.placed(name)} == wanted
             placed += len(wanted)

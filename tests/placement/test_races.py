@@ -20,8 +20,19 @@ from meetpoint.node.cluster.home_manager import HomeTakenOver
 from meetpoint.node.runtime.effects import Send
 from meetpoint.node.runtime.inputs import Instant
 from meetpoint.node.runtime.runtime import Runtime
-from meetpoint.placement.messages import DeliverToHome, Done, KeyedRequest, Pull, Pulled, Put, Seek, Sought, Take, Took
-from meetpoint.placement.ownership.key_range import KeyRange
+from meetpoint.placement.key_range import KeyRange
+from meetpoint.placement.messages import (
+    ClaimRange,
+    ClaimReply,
+    DeliverToHome,
+    KeyedReply,
+    KeyedRequest,
+    OfferRange,
+    PullRange,
+    PullReply,
+    Put,
+    RangeTaken,
+)
 from meetpoint.schemes.meet.entries import place_of
 from meetpoint.schemes.meet.messages import MatchReply, MatchRequest
 from tests.placement.small_world import CODEC, RING, MeetWorld, free, home, symbols_between
@@ -125,21 +136,21 @@ def test_what_was_given_away_during_a_visit_is_not_taken_for_unused() -> None:
     world = MeetWorld(4)
     world.run(2)
     one, other = on(world, 2, 6000, 1000, "one"), on(world, 3, 4000, 6000, "other", "color")
-    world.weather = seeking = Lost(world, lambda source, to, message: isinstance(message, Seek))
+    world.weather = seeking = Lost(world, lambda source, to, message: isinstance(message, ClaimRange))
     world.start(6, contacts=[2])
     world.run(6)
     assert seeking.count
-    world.weather = bringing = Lost(world, lambda source, to, message: isinstance(message, DeliverToHome))
+    world.weather = fanout = Lost(world, lambda source, to, message: isinstance(message, DeliverToHome))
     world.publish(3, "first", symbol=one)
     world.run(0.15)
-    assert bringing.count
+    assert fanout.count
     node = world.nodes[6]
-    effects = node._services.begin(world.local(6))
-    world.scheme(6)._custody._seeking.begin(node.hosting.homes[home(6)])
+    effects = node._runtime.begin(world.local(6))
+    world.scheme(6)._ownership._claims.begin(node.home_manager.homes[home(6)])
     world._apply(6, node, effects)
     world.run(0.75)
     assert home(6) in world.arcs()
-    bringing.until = world.now
+    fanout.until = world.now
     world.run(1)
     world.publish(3, "second", color=other)
     world.run(15)
@@ -265,7 +276,7 @@ def test_an_answer_to_an_errand_of_another_life_is_none() -> None:
     value = symbols_between(1000, 2000)[0]
 
     def weather(source: int, to: int, message: Message) -> Iterable[int] | None:
-        if isinstance(message, Done) and source == 2:
+        if isinstance(message, KeyedReply) and source == 2:
             return (4_000_000,)
         if isinstance(message, KeyedRequest) and source == 1:
             put = CODEC.decode(message.body)
@@ -303,7 +314,7 @@ def test_a_home_that_lost_everything_does_not_use_old_numbers(restart: bool) -> 
     for number in (2, 3):
         world.disks[number] = {key: each for key, each in world.disks[number].items() if key[0] != home(1)}
         if number in world.nodes:
-            world.nodes[number].hosting.copies._held.pop(home(1), None)
+            world.nodes[number].home_manager.replicas._held.pop(home(1), None)
     world.start(1, contacts=[2])
     if restart:
         world.start(3, contacts=[2])
@@ -410,7 +421,7 @@ def test_nobody_gives_an_arc_to_whom_it_is_of_no_use(who: str) -> None:
         assert home(4) not in world.arcs()
     seeker = {"a stranger": HomeId(bytes(RING.node(500))), "one that is gone": home(4), "itself": home(1),
               "one with a place": home(2)}[who]  # fmt: skip
-    world.say(1, Seek(1, home(1), seeker))
+    world.say(1, ClaimRange(1, home(1), seeker))
     world.run(40)
     world.check_arcs()
 
@@ -422,7 +433,7 @@ def test_an_arc_that_was_sought_long_ago_comes_to_its_home_all_the_same() -> Non
     free(world, 4)
     world.run(5)
     assert world.arcs()[home(4)] == ()
-    world.say(1, Seek(1, home(1), home(4)), world.nodes[4].me)
+    world.say(1, ClaimRange(1, home(1), home(4)), world.nodes[4].me)
     world.run(40)
     world.check_arcs()
 
@@ -433,21 +444,21 @@ def test_a_home_does_not_end_before_it_has_had_its_own_place() -> None:
     world.run(3)
 
     def tells_of_its_place(source: int, to: int, message: Message) -> bool:
-        return to == 7 and (isinstance(message, Sought) or (isinstance(message, Take) and source == 1))
+        return to == 7 and (isinstance(message, ClaimReply) or (isinstance(message, OfferRange) and source == 1))
 
     lost = Lost(world, tells_of_its_place)
     world.weather = lost
     world.start(7, contacts=[1])
     world.run(4)
-    assert world.scheme(7)._custody.holdings == {}
+    assert world.scheme(7)._ownership.owned_ranges == {}
     free(world, 3)  # whose heir home 7 is
     world.run(4)
     assert world.arcs()[home(7)] != ()
-    assert not world.scheme(7)._custody.holdings[home(7)].placed
+    assert not world.scheme(7)._ownership.owned_ranges[home(7)].placed
     node = world.nodes[7]
     free(world, 7)
     world.run(4)
-    assert not world.scheme(7)._custody.is_free(node.hosting.homes[home(7)])
+    assert not world.scheme(7)._ownership.is_free(node.home_manager.homes[home(7)])
     lost.until = world.now
     world.run(20)
     world.check_arcs()
@@ -472,16 +483,16 @@ def test_what_is_pulled_from_a_peer_that_errs_harms_nobody(
     def pull(question: object, reply: Callable[[Message], None]) -> None:
         nonlocal pages
         pages += 1
-        reply(Pulled(question.request, records, more))  # type: ignore[attr-defined]
+        reply(PullReply(question.request, records, more))  # type: ignore[attr-defined]
 
     for number in (1, 2, 3):
         homes = world.scheme(number)._homes
-        monkeypatch.setitem(homes._answerers, Pull, pull)
+        monkeypatch.setitem(homes._answerers, PullRange, pull)
     world.start(7, contacts=[1])
     world.run(10)
     assert 0 < pages < 40
-    keeper = world.nodes[7].hosting.homes[home(7)].keeper
-    assert "placed/x" not in keeper.records
+    replicator = world.nodes[7].home_manager.homes[home(7)].replicator
+    assert "placed/x" not in replicator.records
     if not more:
         world.check_arcs()
 
@@ -493,12 +504,12 @@ def test_a_foreign_arc_is_not_taken(arc: KeyRange) -> None:
     world = MeetWorld(3)
     world.run(3)
     before = world.arcs()
-    world.say(1, Take(1, home(1), home(2), 5, arc))
-    world.say(1, Take(2, home(1), HomeId(b"nobody"), 5, arc))
-    world.say(1, Take(3, home(1), HomeId(bytes(RING.node(7))), 5, KeyRange(b"\x00\x01", b"\x00\x02")))
+    world.say(1, OfferRange(1, home(1), home(2), 5, arc))
+    world.say(1, OfferRange(2, home(1), HomeId(b"nobody"), 5, arc))
+    world.say(1, OfferRange(3, home(1), HomeId(bytes(RING.node(7))), 5, KeyRange(b"\x00\x01", b"\x00\x02")))
     world.run(30)
     assert world.arcs() == before
-    assert world.scheme(1)._custody._handing._pulling == {}
+    assert world.scheme(1)._ownership._handoff._pulling == {}
 
 
 def test_two_newcomers_in_one_arc_whose_holder_leaves() -> None:
@@ -549,7 +560,7 @@ def test_took_from_nobody_changes_nothing() -> None:
     world.run(3)
     before = world.arcs()
     for number in (-(2**63), -1, 0, 1, 2**64 - 1):
-        world.say(1, Took(1, home(1), home(2), number))
+        world.say(1, RangeTaken(1, home(1), home(2), number))
     world.run(5)
     assert world.arcs() == before
 
@@ -560,11 +571,11 @@ def test_an_entry_for_a_home_that_is_gone_keeps_no_event_from_being_settled() ->
     value = on(world, 2, 3000, 1000, "s")
     gone = HomeId(bytes(RING.node(500)))
     for node in world.nodes.values():
-        node._services.begin(world.now)  # type: ignore[arg-type]
+        node._runtime.begin(world.now)  # type: ignore[arg-type]
         node.directory.learn([Listed(gone, 1, Peer(RING.node(500), "gone"), gone=True)])
-    entry = next(each for each in world.scheme(1)._custody.entries[home(1)].values())
-    errand = KeyedRequest(entry.low, entry.low, world.nodes[2].me, 99, 0, CODEC.encode(Put(gone, 1, entry)))
-    world.say(1, errand)
+    entry = next(each for each in world.scheme(1)._ownership.entries[home(1)].values())
+    request = KeyedRequest(entry.low, entry.low, world.nodes[2].me, 99, 0, CODEC.encode(Put(gone, 1, entry)))
+    world.say(1, request)
     world.run(2)
     world.publish(3, "e", symbol=value)
     world.run(10)
@@ -582,6 +593,6 @@ def test_a_reply_to_a_question_of_another_life_is_none() -> None:
     for seed in (1, 2):
         life = Runtime(me, RING, CODEC, seed)
         effects = life.begin(Instant(0))
-        life.ask(peer, lambda number: Took(number, home(2), home(1), 1), lambda reply: None, US)
+        life.ask(peer, RangeTaken(0, home(2), home(1), 1), US)
         numbers += [effect.message.request for effect in effects if isinstance(effect, Send)]  # type: ignore[attr-defined]
     assert len(set(numbers)) == 2

@@ -22,8 +22,7 @@ from meetpoint.node.runtime.inputs import Instant
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.dissemination import multicast
-from meetpoint.placement.dissemination.fanout import HomeFanout
-from meetpoint.placement.dissemination.home_queries import HomeQueries
+from meetpoint.placement.dissemination.fanout import HomeFanout, Recipients
 from meetpoint.placement.dissemination.multicast import (
     DEPTH_MAX,
     HOMES_MAX,
@@ -32,7 +31,8 @@ from meetpoint.placement.dissemination.multicast import (
     WAIT_US,
     Multicast,
 )
-from meetpoint.placement.messages import DeliverToHome, DeliverToHomeAck, Spread, SpreadDone
+from meetpoint.placement.messages import DeliverToHome, DeliverToHomeAck, RelayEvent, RelayEventAck
+from meetpoint.placement.ownership.home_rpc import HomeRpc
 
 RING = Ring(16)
 CODEC = make_codec()
@@ -74,13 +74,13 @@ class Member:
 
     def __init__(self, net: Net, number: int) -> None:
         self.net, self.number = net, number
-        self.services = Runtime(peer(number), RING, CODEC, number)
-        self.services.tracing = True
+        self.runtime = Runtime(peer(number), RING, CODEC, number)
+        self.runtime.tracing = True
         self.homes: dict[HomeId, Any] = {}
         me: Any = self
-        homes = HomeQueries(self.services, me)
-        self.spreading = Multicast(self.services, me, me, HomeFanout(self.services, me, homes))
-        self.handlers = {**homes.handlers(), **self.spreading.handlers()}
+        homes = HomeRpc(self.runtime, me)
+        self.multicast = Multicast(self.runtime, me, me, HomeFanout(self.runtime, me, homes))
+        self.handlers = {**homes.handlers(), **self.multicast.handlers()}
 
     @property
     def directory(self) -> Any:
@@ -129,13 +129,13 @@ class Net:
         member = self.members.get(number)
         if member is None:
             return
-        effects = member.services.begin(Instant(self.now))
+        effects = member.runtime.begin(Instant(self.now))
         act()
-        member.spreading.check()
+        member.multicast.check()
         for effect in effects:
             if isinstance(effect, SetTimer):
-                services = member.services
-                self.later(effect.at - self.now, number, lambda t=effect.timer, s=services: s.fired(t))  # type: ignore[misc]
+                runtime = member.runtime
+                self.later(effect.at - self.now, number, lambda t=effect.timer, s=runtime: s.fired(t))  # type: ignore[misc]
             elif isinstance(effect, Send):
                 self._send(number, effect)
             elif isinstance(effect, Observe):
@@ -159,7 +159,7 @@ class Net:
     def receive(self, to: int, source: Peer, message: Message) -> None:
         member = self.members[to]
         if isinstance(message, Reply):
-            member.services.replied(source, message)
+            member.runtime.replied(source, message)
         else:
             member.handlers[type(message)](source, message)
 
@@ -178,9 +178,11 @@ class Net:
         wanted = dict.fromkeys(to, (1, 2))
 
         def act() -> None:
-            bringer.open = self.members[origin].spreading.bring(
-                EVENT, 3, b"content", wanted, int(seconds * US), bringer.ended.append, bringer.slow.append
-            )
+            recipients = Recipients(wanted)
+            recipients.ended.then(bringer.ended.append)
+            recipients.slow.then(bringer.slow.append)
+            self.members[origin].multicast.bring(EVENT, 3, b"content", recipients, int(seconds * US))
+            bringer.open = recipients.open
 
         self.step(origin, act)
         return bringer
@@ -225,13 +227,13 @@ def test_the_origin_sends_no_more_than_it_has_links_and_every_home_gets_it_once(
     assert bringer.slow == []
     assert not bringer.open
     links = size.bit_length() - 1
-    assert net.count(Spread, DeliverToHome, source=0) == links
-    assert net.count(Spread, DeliverToHome) == size - 1, "a tree, without a message too many"
+    assert net.count(RelayEvent, DeliverToHome, source=0) == links
+    assert net.count(RelayEvent, DeliverToHome) == size - 1, "a tree, without a message too many"
     assert net.came == Counter(all_homes(size))
     assert sorted(net.traced) == all_homes(size)
     for number in range(size):
         assert net.members[number].homes[home(number)].skipped == [3]
-        assert net.members[number].spreading._relaying == 0
+        assert net.members[number].multicast._relaying == 0
     assert net.observed["spread_straight"] == net.observed["spread_malformed"] == 0
 
 
@@ -241,11 +243,11 @@ def test_where_all_know_all_it_is_still_a_tree(size: int) -> None:
     bringer = net.bring(0, all_homes(size))
     net.run(1.9)
     assert bringer.ended == [True]
-    assert net.count(Spread, DeliverToHome, source=0) == LINKS_MAX
-    assert max(net.count(Spread, DeliverToHome, source=number) for number in range(size)) == LINKS_MAX
-    assert net.count(Spread, DeliverToHome) == size - 1
+    assert net.count(RelayEvent, DeliverToHome, source=0) == LINKS_MAX
+    assert max(net.count(RelayEvent, DeliverToHome, source=number) for number in range(size)) == LINKS_MAX
+    assert net.count(RelayEvent, DeliverToHome) == size - 1
     assert net.came == Counter(all_homes(size))
-    assert max(len(message.via) for _, _, message in net.sent if isinstance(message, Spread)) <= 3
+    assert max(len(message.via) for _, _, message in net.sent if isinstance(message, RelayEvent)) <= 3
 
 
 @pytest.mark.parametrize("count_", [STRAIGHT_MAX, STRAIGHT_MAX + 1])
@@ -254,7 +256,7 @@ def test_to_few_nodes_it_goes_straight(count_: int) -> None:
     bringer = net.bring(0, [home(number) for number in range(16 - count_, 16)])
     net.run(1.9)
     assert bringer.ended == [True]
-    assert (net.count(Spread, source=0) == 0) == (count_ == STRAIGHT_MAX)
+    assert (net.count(RelayEvent, source=0) == 0) == (count_ == STRAIGHT_MAX)
 
 
 def test_many_homes_at_few_nodes_are_few_nodes() -> None:
@@ -263,11 +265,11 @@ def test_many_homes_at_few_nodes_are_few_nodes() -> None:
         net.put(home(number), 5 + number % STRAIGHT_MAX)
     net.bring(0, [home(number) for number in range(100, 140)])
     net.run(1.9)
-    assert net.count(Spread) == 0
+    assert net.count(RelayEvent) == 0
     net.put(home(140), 10)
     net.bring(0, [home(number) for number in range(100, 141)])
     net.run(1.9)
-    assert net.count(Spread, source=0) <= 4
+    assert net.count(RelayEvent, source=0) <= 4
     assert net.came[home(140)] == 1
 
 
@@ -278,7 +280,7 @@ def test_a_message_names_a_limited_number_of_homes(monkeypatch: pytest.MonkeyPat
     bringer = net.bring(0, all_homes(64))
     net.run(1.9)
     assert bringer.ended == [True]
-    spreads = [message for _, _, message in net.sent if isinstance(message, Spread)]
+    spreads = [message for _, _, message in net.sent if isinstance(message, RelayEvent)]
     assert max(len(message.homes) for message in spreads) == 6
     assert net.came == Counter(all_homes(64))
 
@@ -287,8 +289,8 @@ def test_subids_are_counted_at_every_hop() -> None:
     net = Net(16, by_halves(16))
     net.bring(0, all_homes(16, but=0))
     net.run(1.9)
-    carried = sum(len(message.homes) if isinstance(message, Spread) else 1 for _, _, message in net.sent
-                  if isinstance(message, Spread | DeliverToHome))  # fmt: skip
+    carried = sum(len(message.homes) if isinstance(message, RelayEvent) else 1 for _, _, message in net.sent
+                  if isinstance(message, RelayEvent | DeliverToHome))  # fmt: skip
     assert net.subids == 2 * carried
 
 
@@ -297,7 +299,9 @@ def test_subids_are_counted_at_every_hop() -> None:
 
 def first_relay(net: Net) -> int:
     """The node that got the largest part from the origin."""
-    parts = {to: len(message.homes) for source, to, message in net.sent if source == 0 and isinstance(message, Spread)}
+    parts = {
+        to: len(message.homes) for source, to, message in net.sent if source == 0 and isinstance(message, RelayEvent)
+    }
     return max(parts, key=lambda to: parts[to])
 
 
@@ -359,7 +363,9 @@ def test_a_home_that_moved_is_found_where_it_is() -> None:
 @pytest.mark.parametrize("at", [WAIT_US - 1, WAIT_US + 1])
 def test_an_answer_that_comes_late_is_no_harm(at: int) -> None:
     net = Net(16, by_halves(16))
-    net.weather = lambda source, to, message: (at - net.now,) if isinstance(message, SpreadDone) and to == 0 else None
+    net.weather = lambda source, to, message: (
+        (at - net.now,) if isinstance(message, RelayEventAck) and to == 0 else None
+    )
     bringer = net.bring(0, all_homes(16))
     net.run(8)
     assert bringer.ended == [True]
@@ -373,8 +379,8 @@ def test_a_relay_that_names_homes_it_was_not_given_is_not_believed() -> None:
     net = Net(16, by_halves(16))
 
     def weather(source: int, to: int, message: Message) -> Message | None:
-        if isinstance(message, SpreadDone) and to == 0 and source == 8:
-            return SpreadDone(message.request, (*message.taken, home(5), home(5), home(99)))
+        if isinstance(message, RelayEventAck) and to == 0 and source == 8:
+            return RelayEventAck(message.request, (*message.taken, home(5), home(5), home(99)))
         return None
 
     net.weather = lambda source, to, message: () if (to == 5) else weather(source, to, message)
@@ -389,7 +395,7 @@ def test_a_relay_that_names_none_delays() -> None:
     net = Net(16, by_halves(16))
 
     def weather(source: int, to: int, message: Message) -> Message | None:
-        return SpreadDone(message.request, ()) if isinstance(message, SpreadDone) and to == 0 else None
+        return RelayEventAck(message.request, ()) if isinstance(message, RelayEventAck) and to == 0 else None
 
     net.weather = weather
     bringer = net.bring(0, all_homes(16))
@@ -405,10 +411,10 @@ def test_a_node_that_relays_too_much_takes_what_is_for_itself(monkeypatch: pytes
     net.run(1.9)
     assert bringer.ended == [True]
     assert net.came == Counter(all_homes(16))
-    assert {source for source, _, message in net.sent if isinstance(message, Spread)} == {0}
+    assert {source for source, _, message in net.sent if isinstance(message, RelayEvent)} == {0}
 
 
-GOOD = Spread(1, EVENT, 3, (peer(1).id,), US, ((home(0), (1,)), (home(2), ())), b"content")
+GOOD = RelayEvent(1, EVENT, 3, (peer(1).id,), US, ((home(0), (1,)), (home(2), ())), b"content")
 
 
 @pytest.mark.parametrize(
@@ -447,7 +453,7 @@ def test_what_makes_sense_is_not() -> None:
         net.run(5)
     assert net.observed["spread_malformed"] == 0
     assert net.came[home(0)] == 4
-    assert net.count(SpreadDone, source=0) == 4
+    assert net.count(RelayEventAck, source=0) == 4
 
 
 # -- any routes at all -------------------------------------------------------------------------------------------------
@@ -471,7 +477,7 @@ def test_whatever_the_routes_no_event_goes_round(size: int, seed: int, lost: flo
     net.weather = lambda source, to, message: () if chance.random() < lost else None
     bringer = net.bring(0, [*all_homes(size), *([home(50)] if stale else [])], seconds=30)
     net.run(1)
-    spreads = [(to, message) for _, to, message in net.sent if isinstance(message, Spread)]
+    spreads = [(to, message) for _, to, message in net.sent if isinstance(message, RelayEvent)]
     per_home = Counter((to, each) for to, message in spreads for each, _ in message.homes)
     assert all(number == 1 for number in per_home.values()), "a node got it twice for one home"
     assert all(len(message.via) <= DEPTH_MAX for _, message in spreads)
@@ -479,5 +485,5 @@ def test_whatever_the_routes_no_event_goes_round(size: int, seed: int, lost: flo
     net.run(40)
     assert bringer.ended == [True]
     assert set(net.came) >= set(all_homes(size))
-    assert not any(member.spreading._relaying for member in net.members.values())
-    assert net.count(DeliverToHomeAck) + net.count(SpreadDone) > 0
+    assert not any(member.multicast._relaying for member in net.members.values())
+    assert net.count(DeliverToHomeAck) + net.count(RelayEventAck) > 0

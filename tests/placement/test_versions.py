@@ -61,12 +61,12 @@ def test_what_was_withdrawn_is_forgotten_everywhere() -> None:
     world.subscribed(2, "s", f"symbol = '{old}'")
     world.ask(2, Update("s", f"color = '{new}'"))
     world.run(30)
-    entries = {number: [*world.scheme(number)._custody.entries[home(number)]] for number in world.nodes}
+    entries = {number: [*world.scheme(number)._ownership.entries[home(number)]] for number in world.nodes}
     assert {number: len(names) for number, names in entries.items()} == {1: 0, 2: 0, 3: 0, 4: 1}
     world.ask(2, Unsubscribe("s"))
     world.run(30)
-    assert all(not world.scheme(number)._custody.entries[home(number)] for number in world.nodes)
-    assert all(not world.scheme(number)._placing._places[home(number)] for number in world.nodes)
+    assert all(not world.scheme(number)._ownership.entries[home(number)] for number in world.nodes)
+    assert all(not world.scheme(number)._placement._places[home(number)] for number in world.nodes)
     assert not any(name.startswith(("placed/", "places/")) for disk in world.disks.values() for _, name in disk)
 
 
@@ -85,7 +85,7 @@ def test_a_late_put_brings_nothing_back() -> None:
     world.ask(2, Unsubscribe("s"))
     world.run(40)
     assert world.observed.get("entry_late") == 1
-    assert world.scheme(1)._custody.entries[home(1)] == {}
+    assert world.scheme(1)._ownership.entries[home(1)] == {}
 
 
 def test_who_is_down_is_not_asked_as_fast_as_messages_go() -> None:
@@ -96,7 +96,7 @@ def test_who_is_down_is_not_asked_as_fast_as_messages_go() -> None:
     one, other = value_between(4000, 1000, "color"), value_between(3000, 4000, "shape")
     world.ask(4, Leave())
     world.run(50)
-    assert sorted(world.nodes[1].hosting.homes) == [home(1), home(4)]
+    assert sorted(world.nodes[1].home_manager.homes) == [home(1), home(4)]
     world.publish(3, "before", color=one, shape=other)
     world.run(2)
     sent = 0
@@ -122,7 +122,7 @@ def test_a_home_that_is_to_end_and_gets_a_subscriber_does_not() -> None:
     world.subscribed(4, "s", f"symbol = '{value}'")
     world.ask(4, Leave())
     world.run(10)
-    assert home(4) in world.nodes[1].hosting.homes
+    assert home(4) in world.nodes[1].home_manager.homes
     world.ask(1, Unsubscribe("s"))
     world.run(22)
     free(world, 1, home(4))
@@ -135,7 +135,7 @@ def test_a_home_that_is_to_end_and_gets_a_subscriber_does_not() -> None:
     assert world.came() == [("s", "e")]
     world.ask(1, Unsubscribe("s"))
     world.run(60)
-    assert home(4) not in world.nodes[1].hosting.homes
+    assert home(4) not in world.nodes[1].home_manager.homes
     world.check_arcs()
 
 

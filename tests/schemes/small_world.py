@@ -24,14 +24,14 @@ class RoutingTable(Table):
     def route(self, key: Key, body: Message) -> None:
         hop = self.next_hop(key)
         if hop is None:
-            self._upcalls.delivered(key, body, self._services.me, 0)
+            self._upcalls.delivered(key, body, self._runtime.me, 0)
         else:
-            self._services.send(hop, body)
+            self._runtime.send(hop, body)
 
     def next_hop(self, key: Key) -> Peer | None:
-        members = (*self._others(), self._services.me)
+        members = (*self._others(), self._runtime.me)
         first = min(members, key=lambda peer: RING.distance(key, peer.id))
-        return None if first.id == self._services.me.id else first
+        return None if first.id == self._runtime.me.id else first
 
 
 class SchemeWorld(MeetWorld):
@@ -43,7 +43,7 @@ class SchemeWorld(MeetWorld):
         for number in numbers:
             self.start(number, founders=founders)
 
-    def make(self, services: Runtime, overlay: Overlay, hosting: HomeManager) -> Scheme:
+    def make(self, runtime: Runtime, overlay: Overlay, hosting: HomeManager) -> Scheme:
         """A node's part of the scheme."""
         raise NotImplementedError
 
@@ -57,7 +57,7 @@ class SchemeWorld(MeetWorld):
             RING,
             self.random.getrandbits(30),
             CODEC,
-            lambda services, upcalls: RoutingTable(self, services, upcalls),
+            lambda runtime, upcalls: RoutingTable(self, runtime, upcalls),
             self.make,
             self.settings,
         )

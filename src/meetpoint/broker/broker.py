@@ -335,7 +335,7 @@ class Broker:
     # -- at the end of every turn --------------------------------------------------------------------------------------
 
     def _check(self) -> None:
-        hosting = self.node.hosting
+        hosting = self.node.home_manager
         homes = tuple(hosting.homes)
         if homes != self._homes:
             gone = set(self._homes) - set(homes)
@@ -357,7 +357,7 @@ class Broker:
             self._resolve_ready_waiters()
 
     def _unacknowledged(self) -> int:
-        on_their_way = sum([len(home.outbox) for home in self.node.hosting.homes.values()])
+        on_their_way = sum([len(home.outbox) for home in self.node.home_manager.homes.values()])
         return on_their_way if self._archiver is None else max(on_their_way, self._archiver.waiting)
 
     def _tick(self) -> None:
@@ -374,7 +374,7 @@ class Broker:
         self._tick_timer = self._loop.call_later(wait_s, self._tick)
 
     def _prune_rates(self) -> None:
-        rates, homes = self._driver.rates, self.node.hosting.homes.values()
+        rates, homes = self._driver.rates, self.node.home_manager.homes.values()
         if len(rates) > 2 * sum(len(home.filters) for home in homes) + RATES_SPARE:
             rates.keep(name for home in homes for name in home.filters)
 

@@ -1,8 +1,7 @@
-"""What clients ask of a node that is ready: each request is done by whoever it is for, and answered."""
+"""Client requests to a node that is ready: each goes to the part that serves it, and is answered."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TypeAlias
 
 from meetpoint.api.ids import Key, Peer
@@ -24,9 +23,8 @@ from meetpoint.api.requests import (
 from meetpoint.errors import SchemaError
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.cluster.subscription_locator import SubscriptionLocator
-from meetpoint.node.home.home import Home
-from meetpoint.node.home.publish_intake import PublishIntake
 from meetpoint.node.overlay import Overlay
+from meetpoint.node.publish_intake import PublishIntake
 from meetpoint.node.runtime.runtime import Runtime
 
 __all__ = ["ClientRequests"]
@@ -35,38 +33,36 @@ Served: TypeAlias = (
     Subscribe | Update | Unsubscribe | Publish | Acknowledge | Reject | Attach | Detach | Forget
     | Locate | Lookup | Declare
 )  # fmt: skip
-"""All requests but that to leave."""
+"""All requests but `Leave`."""
 
 
 class ClientRequests:
-    """One node's side of its clients."""
+    """Serves the clients of one node."""
 
     def __init__(
         self,
-        services: Runtime,
+        runtime: Runtime,
         overlay: Overlay,
-        hosting: HomeManager,
-        locating: SubscriptionLocator,
-        publishing: PublishIntake,
-        own_home: Callable[[], Home | None],
+        home_manager: HomeManager,
+        locator: SubscriptionLocator,
+        intake: PublishIntake,
     ) -> None:
-        self._services = services
+        self._runtime = runtime
         self._overlay = overlay
-        self._hosting = hosting
-        self._locating = locating
-        self._publishing = publishing
-        self._own_home = own_home
+        self._home_manager = home_manager
+        self._locator = locator
+        self._intake = intake
 
     def serve(self, request: int, what: Served) -> None:
         """Do what a client asks, and answer."""
         if isinstance(what, Publish):
-            self._publishing.publish(what, request)
+            self._intake.publish(what, request)
         elif isinstance(what, Acknowledge):
             self._acknowledge(request, what)
         elif isinstance(what, Lookup):
             self._look_up(request, what.key)
         elif isinstance(what, Locate):
-            self._locating.locate(what.name, request)
+            self._locator.locate(what.name, request)
         elif isinstance(what, Reject):
             self._reject(request, what)
         elif isinstance(what, Attach):
@@ -81,9 +77,9 @@ class ClientRequests:
             self._change(request, what)
 
     def _change(self, request: int, what: Subscribe | Update | Unsubscribe) -> None:
-        home = self._hosting.find(what.name) or self._own_home()
+        home = self._home_manager.find(what.name) or self._home_manager.own_home()
         if home is None:
-            self._services.answer(request, Refused("nothing is hosted here just now; ask again soon", retry=True))
+            self._runtime.answer(request, Refused("nothing is hosted here just now; ask again soon", retry=True))
             return
 
         if isinstance(what, Subscribe):
@@ -94,53 +90,57 @@ class ClientRequests:
             home.unsubscribe(what.name, request)
 
     def _acknowledge(self, request: int, what: Acknowledge) -> None:
-        for home in self._hosting.homes.values():
-            home.delivering.acknowledge(what.event, what.names)
-        self._services.answer(request, Stored())
+        for home in self._home_manager.homes.values():
+            home.deliveries.acknowledge(what.event, what.names)
+        self._runtime.answer(request, Stored())
 
     def _reject(self, request: int, what: Reject) -> None:
-        for home in self._hosting.homes.values():
-            home.delivering.reject(what.event, what.names, what.reason, final=what.final)
-        self._services.answer(request, Stored())
+        for home in self._home_manager.homes.values():
+            home.deliveries.reject(what.event, what.names, what.reason, final=what.final)
+        self._runtime.answer(request, Stored())
 
     def _attend(self, request: int, what: Attach) -> None:
-        home = self._hosting.find(what.name)
+        home = self._home_manager.find(what.name)
         if home is None:
             reason = f"there is no subscription {what.name!r} here; locate it"
-            self._services.answer(request, Refused(reason, retry=True))
+            self._runtime.answer(request, Refused(reason, retry=True))
         else:
             home.attend(what.name, what.window, request)
 
     def _leave_alone(self, request: int, what: Detach) -> None:
-        home = self._hosting.find(what.name)
+        home = self._home_manager.find(what.name)
         if home is not None:
             home.leave(what.name)
-        self._services.answer(request, Stored())
+        self._runtime.answer(request, Stored())
 
     def _forget(self, request: int, what: Forget) -> None:
-        for home in self._hosting.homes.values():
-            home.delivering.forget(what.event, what.within)
-        self._services.answer(request, Stored())
+        for home in self._home_manager.homes.values():
+            home.deliveries.forget(what.event, what.within)
+        self._runtime.answer(request, Stored())
 
     def _declare(self, request: int, schema: str) -> None:
         try:
-            self._hosting.directory.spread.declare(schema)
+            self._home_manager.directory.schema_gossip.declare(schema)
         except SchemaError as error:
-            self._services.answer(request, Refused(str(error), retry=False))
+            self._runtime.answer(request, Refused(str(error), retry=False))
             return
-        for peer in self._hosting.directory.others():
-            self._hosting.directory.compare(peer, lambda _: None, tell=True)
-        self._hosting.introduce(lambda: self._services.answer(request, Stored()))
+        for peer in self._home_manager.directory.others():
+            self._home_manager.directory.compare(peer, tell=True)
+        self._runtime.start("declare a schema", self._answer_when_introduced(request))
+
+    async def _answer_when_introduced(self, request: int) -> None:
+        await self._home_manager.introduce()
+        self._runtime.answer(request, Stored())
 
     def _look_up(self, request: int, key: bytes) -> None:
         def then(peer: Peer | None, hops: int) -> None:
             if peer is None:
-                self._services.answer(request, Refused("nobody answered for this key; ask again", retry=True))
+                self._runtime.answer(request, Refused("nobody answered for this key; ask again", retry=True))
             else:
-                self._services.answer(request, Found(peer, hops))
+                self._runtime.answer(request, Found(peer, hops))
 
-        if self._services.ring.holds(key):
+        if self._runtime.ring.holds(key):
             self._overlay.lookup(Key(key), then)
         else:
-            width = self._services.ring.width
-            self._services.answer(request, Refused(f"{key!r} is no key here; a key has {width} bytes", retry=False))
+            width = self._runtime.ring.width
+            self._runtime.answer(request, Refused(f"{key!r} is no key here; a key has {width} bytes", retry=False))

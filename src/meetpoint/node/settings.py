@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from meetpoint.api.limits import SAME_ID_US, SECOND_US
-from meetpoint.node.home.consumer_queue import DAY_US, QueueLimits
 
-__all__ = ["NodeSettings"]
+__all__ = ["DAY_US", "NodeSettings", "QueueLimits"]
+
+DAY_US: Final = 24 * 3600 * SECOND_US
+
+
+class QueueLimits(msgspec.Struct, frozen=True):
+    """What a line holds at most, and how often it tries."""
+
+    events_max: int
+    bytes_max: int
+    age_us_max: int
+    acknowledge_us: int
+    retries_us: tuple[int, ...]
+
+    @property
+    def tries_max(self) -> int:
+        """How often an event is notified."""
+        return len(self.retries_us) + 1
 
 
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,6 +1,4 @@
-"""What all schemes that place subscriptions under keys have in common: a `Scheme` but for what is placed, and where
-events go.
-"""
+"""The base of all schemes that place subscriptions under keys: a `Scheme` but for the entries and the way of events."""
 
 from __future__ import annotations
 
@@ -13,12 +11,11 @@ from meetpoint.matching.keys.feedback import Feedback
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
 from meetpoint.node.overlay import Handler, Overlay
+from meetpoint.node.runtime.flow import Signal
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
 from meetpoint.placement.dissemination.dissemination import Dissemination, PublishAttempt
-from meetpoint.placement.dissemination.fanout import HomeFanout
-from meetpoint.placement.dissemination.home_queries import HomeQueries
-from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc
+from meetpoint.placement.dissemination.fanout import HomeFanout, Recipients
 from meetpoint.placement.dissemination.multicast import Multicast
 from meetpoint.placement.entries.covered_placement import CoveredPlacement
 from meetpoint.placement.entries.covering import Coverage
@@ -26,147 +23,154 @@ from meetpoint.placement.entries.entry_table import Matched
 from meetpoint.placement.entries.installer import EntryInstaller, KeyedEntryInstaller
 from meetpoint.placement.entries.placement import Placement
 from meetpoint.placement.messages import Entry, KeyedRequest
-from meetpoint.placement.ownership.owner_cache import OwnerCache
-from meetpoint.placement.ownership.ownership import Ownership, RangeStore
+from meetpoint.placement.ownership.home_rpc import HomeRpc
+from meetpoint.placement.ownership.keyed_rpc import KeyedRpc, OwnerCache
+from meetpoint.placement.ownership.ownership import Ownership, RangeListener
 from meetpoint.placement.ownership.rebalancer import Rebalancer
 
 __all__ = ["PlacementScheme"]
 
 
 class PlacementScheme:
-    """One node's part.
+    """One node's part of a scheme.
 
-    `planter` brings entries to where they belong; where there is none, errands do, and `straight` and `next_key` say
-    how (`planting`). With `coverage`, what another conjunction of the same home covers is not placed (`covered`).
+    `installer` brings entries to where they belong; where there is none, keyed requests do, and `straight` and
+    `next_key` say how (`KeyedEntryInstaller`). With `coverage`, what another conjunction of the same home covers is not
+    placed (`CoveredPlacement`).
     """
 
     def __init__(
         self,
-        services: Runtime,
+        runtime: Runtime,
         overlay: Overlay,
-        hosting: HomeManager,
+        home_manager: HomeManager,
         node: NodeSettings,
-        keeping: RangeStore,
+        listener: RangeListener,
         *,
         straight: bool = False,
         next_key: Callable[[Entry, bytes], bytes | None] | None = None,
-        planter: EntryInstaller | None = None,
+        installer: EntryInstaller | None = None,
         coverage: Coverage | None = None,
     ) -> None:
-        self._services = services
-        self._hosting = hosting
-        self._homes = HomeQueries(services, hosting)
-        self._custody = Ownership(services, node, hosting, self._homes, keeping, overlay.places)
-        self._following = (
-            None if overlay.places is None else Rebalancer(services, hosting, self._custody, keeping, overlay.places)
+        self._runtime = runtime
+        self._home_manager = home_manager
+        self._homes = HomeRpc(runtime, home_manager)
+        self._ownership = Ownership(runtime, node, home_manager, self._homes, listener, overlay.places)
+        self._rebalancer = (
+            None
+            if overlay.places is None
+            else Rebalancer(runtime, home_manager, self._ownership, listener, overlay.places)
         )
-        self._atlas = OwnerCache(hosting.directory)
-        self._errands = KeyedRpc(services, overlay, hosting, self._custody, self._atlas)
-        if planter is None:
-            planter = KeyedEntryInstaller(
-                services, self._custody, self._errands, self._accept, straight=straight, next_key=next_key
+        self._owner_cache = OwnerCache(home_manager.directory)
+        self._rpc = KeyedRpc(runtime, overlay, home_manager, self._ownership, self._owner_cache)
+        if installer is None:
+            installer = KeyedEntryInstaller(
+                runtime, self._ownership, self._rpc, self._accept, straight=straight, next_key=next_key
             )  # fmt: skip
-        self._placing = (
-            Placement(services, hosting, self._entries, planter)
+        self._placement = (
+            Placement(runtime, home_manager, self, installer)
             if coverage is None
-            else CoveredPlacement(services, hosting, self._entries, planter, coverage)
+            else CoveredPlacement(runtime, home_manager, self, installer, coverage)
         )
-        self._bringing = HomeFanout(services, hosting, self._homes)
-        self._spreading = Multicast(services, overlay, hosting, self._bringing)
-        self._carrying = Dissemination(services, hosting, self._begin)
+        self._fanout = HomeFanout(runtime, home_manager, self._homes)
+        self._multicast = Multicast(runtime, overlay, home_manager, self._fanout)
+        self._dissemination = Dissemination(runtime, home_manager, self._begin)
 
     # -- what a scheme adds --------------------------------------------------------------------------------------------
 
     def _entries(self, home: HomeId, number: int, filter_: Filter, at: int) -> list[Entry]:
-        """What is to be placed for one conjunction of a subscription of a home, which has a number there."""
+        """Return the entries for one conjunction of a subscription of a home, which has a number there."""
         raise NotImplementedError
 
     def _accept(self, home: Home, name: str, entry: Entry, answer: Callable[[Message], None]) -> None:
-        """An entry is to be placed at a home here; `answer` when every event that comes from then on meets it.
+        """Store an entry at a home here; `answer` when every event that comes from then on meets it.
 
-        Not asked of a scheme with a planter of its own.
+        Not asked of a scheme with an installer of its own.
         """
         raise NotImplementedError
 
     def _begin(self, attempt: PublishAttempt) -> None:
-        """An attempt to carry an event begins."""
+        """Begin an attempt to bring an event to all homes that may want it."""
         raise NotImplementedError
 
     def _bring_the_rest(self, attempt: PublishAttempt, left: Matched, within_us: int) -> None:
-        """Everyone who may know of homes that want an event has answered, and these have not said that they have it."""
-        open_ = self._bringing.bring(
-            attempt.event, attempt.settled, attempt.content, left, within_us,
-            lambda well: attempt.complete() if well else None,
-        )  # fmt: skip
-        attempt.may_reach = open_.__contains__
+        """Bring an event to homes that have not said that they have it, when all that may know of any have answered."""
+        recipients = Recipients(left)
+        recipients.ended.then(lambda well: attempt.complete() if well else None)
+        self._fanout.bring(attempt.event, attempt.settled, attempt.content, recipients, within_us)
+        attempt.may_reach = recipients.open.__contains__
 
     # -- what the node asks --------------------------------------------------------------------------------------------
 
     def handlers(self) -> dict[type[Message], Handler]:
-        """Which messages are the scheme's."""
-        return {**self._homes.handlers(), **self._errands.handlers(), **self._spreading.handlers()}
+        """Return the handlers of the scheme's messages."""
+        return {**self._homes.handlers(), **self._rpc.handlers(), **self._multicast.handlers()}
 
     def tune(self, feedback: Feedback) -> None:
-        """Where things lie does not depend on events."""
+        """Ignore what was measured: where entries lie does not depend on events."""
 
     def found(self, homes: Sequence[HomeId]) -> None:
-        """The network begins with these homes."""
-        self._custody.found(homes)
+        """Begin a network with these homes."""
+        self._ownership.found(homes)
 
     def start(self) -> None:
-        """Nothing is to be prepared."""
+        """Prepare nothing."""
 
     def home_started(self, home: Home) -> None:
-        """A home serves here."""
-        self._custody.home_started(home)
-        self._placing.home_started(home)
-        if self._following is not None:
-            self._following.home_started()
+        """Take note that a home serves here."""
+        self._ownership.home_started(home)
+        self._placement.home_started(home)
+        if self._rebalancer is not None:
+            self._rebalancer.home_started()
 
     def home_stopped(self, home: HomeId) -> None:
-        """A home serves here no longer."""
-        self._placing.home_stopped(home)
-        self._custody.home_stopped(home)
+        """Take note that a home serves here no longer."""
+        self._placement.home_stopped(home)
+        self._ownership.home_stopped(home)
 
     def is_free(self, home: Home) -> bool:
-        """Whether a home keeps nothing for others, and others nothing for it."""
-        return self._placing.is_free(home) and self._custody.is_free(home)
+        """Return whether a home keeps nothing for others, and others nothing for it."""
+        return self._placement.is_free(home) and self._ownership.is_free(home)
 
     def free(self, home: Home) -> None:
-        """Let another home hold what this one holds."""
-        if self._placing.is_free(home):
-            self._custody.free(home)
+        """Let another home own what this one owns."""
+        if self._placement.is_free(home):
+            self._ownership.free(home)
 
     def neighbours_changed(self) -> None:
-        """Who holds a key does not depend on the overlay; it may follow, later."""
-        if self._following is not None:
-            self._following.neighbours_changed()
+        """Let ownership follow the overlay, later, where it does."""
+        if self._rebalancer is not None:
+            self._rebalancer.neighbours_changed()
 
     def delivered(self, key: Key, body: Message, origin: Peer, hops: int) -> None:
-        """An errand that was routed has arrived."""
+        """Take a keyed request that was routed."""
         if isinstance(body, KeyedRequest):
-            self._errands.delivered(body, hops)
+            self._rpc.delivered(body, hops)
         else:
-            self._services.observe("message_unexpected")
+            self._runtime.observe("message_unexpected")
 
-    def place(self, home: bytes, name: str, then: Callable[[], None]) -> None:
-        """A subscription is new, changed or gone."""
-        self._placing.place(self._hosting.homes[HomeId(home)], name, then)
+    def entries_for(self, home: HomeId, number: int, filter_: Filter, at: int) -> Sequence[Entry]:
+        """Return the entries for one conjunction of a subscription of a home, which has a number there."""
+        return self._entries(home, number, filter_, at)
 
-    def when_placed(self, home: bytes, name: str, then: Callable[[], None]) -> None:
-        """Call `then` when every event published later meets a subscription."""
-        self._placing.when_placed(self._hosting.homes[HomeId(home)], name, then)
+    def place(self, home: bytes, name: str) -> Signal[None]:
+        """Place a subscription that is new, changed or gone; set when every event published later meets it."""
+        return self._placement.place(self._home_manager.homes[HomeId(home)], name)
+
+    def when_placed(self, home: bytes, name: str) -> Signal[None]:
+        """Return a signal that is set when every event published later meets a subscription."""
+        return self._placement.when_placed(self._home_manager.homes[HomeId(home)], name)
 
     def may_reach(self, event: EventKey, home: HomeId) -> bool:
-        """Whether an event that a home here carries may still come to another."""
-        return self._carrying.may_reach(event, home)
+        """Return whether an event of a home here may still come to another."""
+        return self._dissemination.may_reach(event, home)
 
     def publish(self, event: EventKey, content: bytes) -> None:
-        """Carry an event to all homes with a match."""
-        self._carrying.publish(event, content)
+        """Take an event to all homes with a match."""
+        self._dissemination.publish(event, content)
 
     def check(self) -> None:
         """Assert what must hold at all times."""
-        self._custody.check()
-        self._errands.check()
-        self._spreading.check()
+        self._ownership.check()
+        self._rpc.check()
+        self._multicast.check()

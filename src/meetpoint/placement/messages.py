@@ -1,38 +1,47 @@
-"""What brokers say to each other about keys: who holds them, what is placed there, and which events come by."""
+"""What brokers say to each other about keys: who holds them, what is placed there, and which events come by.
+
+What peers sent inside of messages, read: None where it is malformed.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, TypeVar
 
 import msgspec
 
 from meetpoint.api.ids import EventKey, HomeId, NodeId, Peer
 from meetpoint.api.messages import Message, Query, Reply
-from meetpoint.placement.ownership.key_range import KeyRange
+from meetpoint.errors import EventError
+from meetpoint.node.home.subscription_table import attributes_of
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.placement.key_range import KeyRange
 
 __all__ = [
     "MESSAGES",
     "BucketFull",
+    "ClaimRange",
+    "ClaimReply",
     "DeliverToHome",
     "DeliverToHomeAck",
-    "Done",
     "Entry",
-    "Forgot",
+    "KeyedReply",
     "KeyedRequest",
     "NotOwner",
-    "Pull",
-    "Pulled",
+    "OfferAccepted",
+    "OfferRange",
+    "PullRange",
+    "PullReply",
     "Put",
+    "RangeForgotten",
+    "RangeTaken",
+    "RelayEvent",
+    "RelayEventAck",
     "Removed",
-    "Seek",
-    "Sought",
-    "Spread",
-    "SpreadDone",
     "Stored",
-    "Take",
-    "Taken",
-    "Took",
     "Withdraw",
+    "read_attributes",
+    "read_body",
 ]
 
 
@@ -47,27 +56,27 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 # -- who holds a key ---------------------------------------------------------------------------------------------------
 
 
-class Seek(Query, frozen=True, array_like=True, gc=False, tag="seek_arc"):
+class ClaimRange(Query, frozen=True, array_like=True, gc=False, tag="seek_arc"):
     """Give a home that has none the part of your arcs that ends at its place."""
 
     holder: HomeId
     home: HomeId
 
 
-class Sought(Reply, frozen=True, array_like=True, gc=False, tag="sought_arc"):
+class ClaimReply(Reply, frozen=True, array_like=True, gc=False, tag="sought_arc"):
     """What was given, under which number; or what the holder has, and since which change of it."""
 
     arc: KeyRange | None
     number: int
     version: int
     arcs: tuple[KeyRange, ...]
-    settled: bool
-    """Whether the holder knows its arcs and gives none of them away just now."""
+    stable: bool
+    """Whether the owner knows its ranges and gives none of them away just now."""
     digest: bytes
     """Of the directory there."""
 
 
-class Pull(Query, frozen=True, array_like=True, gc=False, tag="pull"):
+class PullRange(Query, frozen=True, array_like=True, gc=False, tag="pull"):
     """What was placed on the arc that was given to this home under a number, from one name on?"""
 
     holder: HomeId
@@ -76,7 +85,7 @@ class Pull(Query, frozen=True, array_like=True, gc=False, tag="pull"):
     after: str
 
 
-class Pulled(Reply, frozen=True, array_like=True, gc=False, tag="pulled"):
+class PullReply(Reply, frozen=True, array_like=True, gc=False, tag="pulled"):
     """Some of it, and whether there is more; None where no such arc was given."""
 
     records: tuple[tuple[str, bytes], ...] | None
@@ -85,7 +94,7 @@ class Pulled(Reply, frozen=True, array_like=True, gc=False, tag="pulled"):
     """How long others may still rely on what the giver told them; None: as long as anyone ever may."""
 
 
-class Took(Query, frozen=True, array_like=True, gc=False, tag="took"):
+class RangeTaken(Query, frozen=True, array_like=True, gc=False, tag="took"):
     """The arc and all that was placed there are safe here: forget them."""
 
     holder: HomeId
@@ -93,11 +102,11 @@ class Took(Query, frozen=True, array_like=True, gc=False, tag="took"):
     number: int
 
 
-class Forgot(Reply, frozen=True, array_like=True, gc=False, tag="forgot"):
+class RangeForgotten(Reply, frozen=True, array_like=True, gc=False, tag="forgot"):
     """They are forgotten."""
 
 
-class Take(Query, frozen=True, array_like=True, gc=False, tag="take"):
+class OfferRange(Query, frozen=True, array_like=True, gc=False, tag="take"):
     """An arc is yours: the home that held it ends."""
 
     home: HomeId
@@ -106,7 +115,7 @@ class Take(Query, frozen=True, array_like=True, gc=False, tag="take"):
     arc: KeyRange
 
 
-class Taken(Reply, frozen=True, array_like=True, gc=False, tag="taken"):
+class OfferAccepted(Reply, frozen=True, array_like=True, gc=False, tag="taken"):
     """It is being pulled, or was."""
 
 
@@ -127,7 +136,7 @@ class KeyedRequest(Message, frozen=True, array_like=True, gc=False, tag="errand"
     """What those hold who passed it on: it goes back to the origin with the answer of the last."""
 
 
-class Done(Message, frozen=True, array_like=True, gc=False, tag="errand_done"):
+class KeyedReply(Message, frozen=True, array_like=True, gc=False, tag="errand_done"):
     """It was done for the keys from `key` to `end`, by a home with this arc."""
 
     number: int
@@ -196,7 +205,7 @@ class DeliverToHomeAck(Reply, frozen=True, array_like=True, gc=False, tag="broug
     taken: bool
 
 
-class Spread(Query, frozen=True, array_like=True, gc=False, tag="spread"):
+class RelayEvent(Query, frozen=True, array_like=True, gc=False, tag="spread"):
     """An event for homes at a node and behind it, each with its SubIDs; `settled` as in `DeliverToHome`."""
 
     event: EventKey
@@ -209,23 +218,23 @@ class Spread(Query, frozen=True, array_like=True, gc=False, tag="spread"):
     content: bytes
 
 
-class SpreadDone(Reply, frozen=True, array_like=True, gc=False, tag="spread_done"):
+class RelayEventAck(Reply, frozen=True, array_like=True, gc=False, tag="spread_done"):
     """Which of the homes have it safe, as far as is known by now."""
 
     taken: tuple[HomeId, ...]
 
 
 MESSAGES: Final[tuple[type[Message], ...]] = (
-    Seek,
-    Sought,
-    Pull,
-    Pulled,
-    Took,
-    Forgot,
-    Take,
-    Taken,
+    ClaimRange,
+    ClaimReply,
+    PullRange,
+    PullReply,
+    RangeTaken,
+    RangeForgotten,
+    OfferRange,
+    OfferAccepted,
     KeyedRequest,
-    Done,
+    KeyedReply,
     NotOwner,
     Put,
     Stored,
@@ -234,6 +243,26 @@ MESSAGES: Final[tuple[type[Message], ...]] = (
     Removed,
     DeliverToHome,
     DeliverToHomeAck,
-    Spread,
-    SpreadDone,
+    RelayEvent,
+    RelayEventAck,
 )
+
+
+BodyT = TypeVar("BodyT", bound=msgspec.Struct)
+
+
+def read_body(body: bytes, kind: type[BodyT]) -> BodyT | None:
+    """What an entry says, or another body that travels and is kept."""
+    try:
+        return msgspec.msgpack.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def read_attributes(runtime: Runtime, content: bytes) -> Mapping[str, object] | None:
+    """What an event holds."""
+    try:
+        return attributes_of(content)
+    except EventError:
+        runtime.observe("event_malformed")
+        return None

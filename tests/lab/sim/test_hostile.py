@@ -32,7 +32,7 @@ from meetpoint.overlays.hypercube.messages import HypercubeRouted
 from meetpoint.overlays.pastry.messages import PastryRouted
 from meetpoint.placement.messages import MESSAGES as RENDEZVOUS
 from meetpoint.placement.messages import Entry
-from meetpoint.placement.ownership.owned_ranges import OwnedRanges
+from meetpoint.placement.ownership.range_store import OwnedRanges
 from meetpoint.schemes.dmm.messages import MESSAGES as DMM
 from meetpoint.schemes.lists.messages import MESSAGES as LISTS
 from meetpoint.schemes.meet.messages import MESSAGES as MEET
@@ -127,13 +127,14 @@ def is_message(data: bytes) -> bool:
 
 def read_again(node: Any) -> None:
     """What the homes of a node keep can be read after a restart, and no key has two holders here."""
-    for home in node.hosting.homes.values():
+    for home in node.home_manager.homes.values():
         Home(
             home.keeper,
             Runtime(node.me, Ring(8 * len(node.me.id)), CODEC, 1),
             NodeSettings(),
-            node.hosting.watermarks,
-            lambda: None,
+            node.home_manager.watermarks,
+            node.directory,
+            node,
         )
         for name, record in home.keeper.records.items():
             if record.value is not None and name == "custody":

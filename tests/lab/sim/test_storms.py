@@ -31,7 +31,7 @@ class Ruled(BareNodeFactory):
 
     def make(self, config: NetworkConfig, peer: Peer, seed: int, codec: Any) -> BareNode:
         node = BareNode(config, peer, seed, codec)
-        node.overlay = Pastry(node._services, node, config.pastry, self._rules)
+        node.overlay = Pastry(node._runtime, node, config.pastry, self._rules)
         node._handlers = dict(node.overlay.handlers())
         return node
 

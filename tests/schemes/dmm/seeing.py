@@ -74,7 +74,7 @@ def misplaced(all_schemes: list[Any]) -> list[str]:
     """Entries that are not in every leaf they meet, or are where nobody wants them; none when all is quiet."""
     wanted: dict[tuple[HomeId, int], Box] = {}
     for scheme in all_schemes:
-        for home, subscriptions in scheme._placing._places.items():
+        for home, subscriptions in scheme._placement._places.items():
             for places in subscriptions.values():
                 assert not places.open, "something is still to be placed"
                 for entry, placed in places.entries.items():

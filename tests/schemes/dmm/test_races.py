@@ -12,7 +12,7 @@ import pytest
 from meetpoint.api.messages import Message
 from meetpoint.api.outcomes import Stored
 from meetpoint.node.home.home import Home
-from meetpoint.placement.messages import Done, KeyedRequest
+from meetpoint.placement.messages import KeyedReply, KeyedRequest
 from meetpoint.schemes.dmm import regions
 from meetpoint.schemes.dmm.messages import CloseHalf, DissolveHalf, OpenHalf, Preload, RegionEntry
 from meetpoint.schemes.dmm.region_changes import RegionChanges, RegionTask
@@ -122,7 +122,7 @@ def _cut_off(scene: Scene, seconds: float, *numbers: int) -> None:
 
 
 def _hand_over(scene: Scene, number: int) -> None:
-    if scene.world.nodes[number].hosting.homes:
+    if scene.world.nodes[number].home_manager.homes:
         free(scene.world, number)
 
 
@@ -174,7 +174,7 @@ def test_nothing_that_happens_at_any_moment_is_a_matter(moment: str, trouble: st
 
 def _inner(message: Message) -> Message | None:
     """What an errand or its answer carries."""
-    return CODEC.decode(message.body) if isinstance(message, KeyedRequest | Done) else None
+    return CODEC.decode(message.body) if isinstance(message, KeyedRequest | KeyedReply) else None
 
 
 def _grow_and_shrink(scene: Scene) -> None:
@@ -233,7 +233,7 @@ def test_one_command_that_comes_when_all_is_over_does_nothing(kind: type[Message
 def test_answers_that_are_lost_are_asked_for_again() -> None:
     scene = Scene()
     scene.world.weather = lambda source, to, message: (
-        () if isinstance(message, Done) and scene.world.random.random() < 0.4 else None
+        () if isinstance(message, KeyedReply) and scene.world.random.random() < 0.4 else None
     )
     _grow_and_shrink(scene)
 
@@ -305,9 +305,9 @@ def test_a_region_that_is_not_held_for_a_moment_goes_on_afterwards(moment: str) 
     """As when an arc was given to a home that ended before it heard of that."""
     scene = Scene()
     MOMENTS[moment](scene)
-    custody = scene.world.scheme(scene.parent)._custody
-    (owner,) = custody.holdings
-    custody._kept.hidden[owner] = list(custody.holdings[owner].arcs)
+    custody = scene.world.scheme(scene.parent)._ownership
+    (owner,) = custody.owned_ranges
+    custody._kept.hidden[owner] = list(custody.owned_ranges[owner].arcs)
     scene.world.run(0.3)
     assert scene.world.record() is None
     custody._kept.hidden[owner] = []
@@ -326,8 +326,8 @@ def test_a_leaf_that_is_lost_with_all_copies_begins_anew_empty() -> None:
     world.run(10)
     number = scene.children[1]
     node = world.nodes[number]
-    effects = node._services.begin(world.local(number))
-    owner = next(iter(node.hosting.homes.values()))
+    effects = node._runtime.begin(world.local(number))
+    owner = next(iter(node.home_manager.homes.values()))
     here = world.scheme(number)._regions
     here.drop_all(owner, HIGH)
     here.forget(owner, HIGH)

@@ -9,8 +9,8 @@ import pytest
 
 from meetpoint.api.ids import EventKey, HomeId, Peer
 from meetpoint.api.messages import Message
-from meetpoint.placement.entries.stored_entry import StoredEntry
-from meetpoint.placement.messages import Done, Entry, KeyedRequest
+from meetpoint.placement.entries.entry_table import StoredEntry
+from meetpoint.placement.messages import Entry, KeyedReply, KeyedRequest
 from meetpoint.schemes.dmm.entries import read_body, read_name, read_record, region_entry_name, region_name
 from meetpoint.schemes.dmm.messages import (
     AddEntry,
@@ -152,7 +152,7 @@ def test_a_walk_that_gets_another_answer_goes_on_after_a_pause(answer: Message) 
     world.run(0.1)
     errand = asked[0]
     arc = world.arcs()[home(40)][0]
-    world.say(64, Done(errand.number, errand.key, errand.end, 1, home(40), arc, CODEC.encode(answer)))
+    world.say(64, KeyedReply(errand.number, errand.key, errand.end, 1, home(40), arc, CODEC.encode(answer)))
     world.run(0.05)
     assert not world.came()
     world.run(5)
@@ -179,7 +179,7 @@ def test_a_child_that_answers_something_else_ends_no_split_wrongly(answer: Messa
     (errand,) = asked
     child = home(scene.children[0])
     arc = world.arcs()[child][0]
-    world.say(scene.parent, Done(errand.number, errand.key, errand.end, 1, child, arc, CODEC.encode(answer)))
+    world.say(scene.parent, KeyedReply(errand.number, errand.key, errand.end, 1, child, arc, CODEC.encode(answer)))
     assert scene.is_at(RegionState.LEAF, settled=False)
     world.run(30)
     scene.judge()
@@ -199,7 +199,7 @@ def test_records_of_a_peer_that_are_none_are_left_out_when_an_arc_is_handed_over
     key = bytes(scheme._regions.key(ROOT))
     good = region_entry_name(home(10), 1, ROOT)
     node = world.nodes[40]
-    effects = node._services.begin(world.local(40))
+    effects = node._runtime.begin(world.local(40))
     for name, entry in (
         (good, Entry(key, key, BODY)),
         (region_entry_name(home(10), 2, ROOT), Entry(key, key, b"what")),

@@ -10,8 +10,7 @@ from meetpoint.api.messages import Message
 from meetpoint.api.outcomes import Stored
 from meetpoint.api.requests import Leave, Subscribe, Update
 from meetpoint.language.filters.normal_form import CONJUNCTIONS_MAX
-from meetpoint.placement.entries.entry_table import FEW_MAX
-from meetpoint.placement.entries.stored_entry import StoredEntry
+from meetpoint.placement.entries.entry_table import FEW_MAX, StoredEntry
 from meetpoint.placement.messages import KeyedRequest
 from meetpoint.schemes.dmm import DmmSettings
 from meetpoint.schemes.dmm.entries import StoredRegion, read_body, region_entry_name
@@ -133,7 +132,7 @@ def test_a_tree_shrinks_to_its_root_and_is_forgotten(coverage: str) -> None:
     assert world.observed["region_merged"] == world.observed["region_split"]
     world.check_quiet()
     world.run((GONE_US + WITHDRAWN_US) / 1_000_000)
-    left = [name for scheme in world.schemes() for entries in scheme._custody.entries.values() for name in entries]
+    left = [name for scheme in world.schemes() for entries in scheme._ownership.entries.values() for name in entries]
     assert left == ["region/"], "what was withdrawn and what is gone are remembered for a while only"
 
 

@@ -26,6 +26,7 @@ from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
 from meetpoint.node.node import Node
 from meetpoint.node.overlay import Overlay
+from meetpoint.node.runtime.flow import DONE, Signal
 from meetpoint.node.runtime.inputs import Instant, Measured
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
@@ -133,9 +134,9 @@ def entries(net: Network) -> Iterator[ListEntry]:
 
 def apart(net: Network) -> list[str]:
     """The invariant: all that serve go by the highest floor."""
-    held = [scheme._epochs for scheme in schemes(net) if scheme._hosting.homes]
+    held = [scheme._epochs for scheme in schemes(net) if scheme._home_manager.homes]
     floor = max((each._floor for each in held), default=BASE.rank)
-    return [f"{each._services.me.address} does not go by {floor}" for each in held if floor not in each._going_by()]
+    return [f"{each._runtime.me.address} does not go by {floor}" for each in held if floor not in each._going_by()]
 
 
 @pytest.mark.slow
@@ -160,8 +161,8 @@ def floor_too_early(patch: pytest.MonkeyPatch) -> None:
     """What lies by the old scales is taken away when the homes here are done, not when all are."""
 
     def step(self: ConfigEpochs) -> None:
-        latest, homes = self._latest(), self._hosting.homes.values()
-        done = [self._words.get(home.id) == self._word(home, latest, Stage.DONE) for home in homes]
+        latest, homes = self._latest(), self._home_manager.homes.values()
+        done = [self._progress.get(home.id) == self._progress_of(home, latest, Stage.DONE) for home in homes]
         if latest in self._opened and all(done):
             self._raise(latest)
             self._go_by()
@@ -175,10 +176,10 @@ def floor_too_early(patch: pytest.MonkeyPatch) -> None:
 def done_and_nothing_placed(patch: pytest.MonkeyPatch) -> None:
     """A home says that it is done without having done anything."""
 
-    def settle(self: Lists, home: Home, then: Callable[[], None]) -> None:
-        then()
+    def place_all(self: Lists, home: Home) -> Signal[None]:
+        return DONE
 
-    patch.setattr(Lists, "_place_all", settle)
+    patch.setattr(Lists, "place_all", place_all)
 
 
 def asks_only_by_the_new(patch: pytest.MonkeyPatch) -> None:
@@ -233,7 +234,7 @@ def late(patch: pytest.MonkeyPatch, until_s: float) -> Network:
     right = ConfigEpochs.learn
 
     def learn(self: ConfigEpochs, data: bytes) -> None:
-        deaf = self._services.me.address == "n1" and self.is_changing
+        deaf = self._runtime.me.address == "n1" and self.is_changing
         if not deaf or net.engine.now > begin + until_s * SECOND_US:
             right(self, data)
 
@@ -270,10 +271,10 @@ def of_an_old_release(patch: pytest.MonkeyPatch, address: str) -> None:
     """Nodes at an address compare what nodes compared before there were versions."""
     right = Lists.__init__
 
-    def make(self: Lists, services: Runtime, overlay: Overlay, hosting: HomeManager, *others: Any) -> None:
-        right(self, services, overlay, hosting, *others)
-        if services.me.address == address:
-            hosting.directory.rider = None
+    def make(self: Lists, runtime: Runtime, overlay: Overlay, hosting: HomeManager, *others: Any) -> None:
+        right(self, runtime, overlay, hosting, *others)
+        if runtime.me.address == address:
+            hosting.directory.payload = None
 
     patch.setattr(Lists, "__init__", make)
 
@@ -417,7 +418,7 @@ def test_what_says_no_scales_is_not_taken(cuts: object) -> None:
     net.subscribe("price = 1")
     net.run()
     scheme = next(schemes(net))
-    scheme._services.begin(Instant(net.engine.now))
+    scheme._runtime.begin(Instant(net.engine.now))
     told = msgspec.msgpack.encode(((((1, body)),), (), ()))
     scheme._epochs.learn(told)
     scheme._epochs.learn(b"\x93")

@@ -11,7 +11,7 @@ from meetpoint.api.requests import Subscribe
 from meetpoint.catalog import NetworkConfig
 from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.matching.keys.meet_keys import KeySort, MeetKey
-from meetpoint.placement.ownership.key_range import KeyRange
+from meetpoint.placement.key_range import KeyRange
 from meetpoint.schemes.meet import MeetSettings
 from meetpoint.schemes.meet.entries import KeyEntry, place_of, read_key_entry
 from meetpoint.schemes.meet.messages import SummaryUpdate
@@ -117,7 +117,7 @@ def test_what_lies_under_a_child_is_not_acknowledged_before_publishers_know_its_
 
 def filed_at(world: MeetWorld, number: int) -> list[KeyEntry]:
     """What lies at a node."""
-    entries = world.scheme(number)._custody.entries.values()
+    entries = world.scheme(number)._ownership.entries.values()
     return [
         filed for there in entries for entry in there.values() if (filed := read_key_entry(entry.body)) and filed.text
     ]

@@ -13,7 +13,7 @@ from meetpoint.language.filters.filter import parse_filter
 from meetpoint.matching.keys.key_plan import KeyPlan, LiveKeys
 from meetpoint.matching.keys.meet_keys import ALWAYS, KeySort, MeetKey
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.placement.entries.conjunctions import conjunction_in
+from meetpoint.placement.entries.entry_table import conjunction_in
 from meetpoint.schemes.meet.entries import (
     PATH_MAX,
     KeyEntry,

@@ -51,7 +51,7 @@ class LeaseWorld(MeetWorld):
         acknowledged = [
             (filed.key, placed.at.low, name)
             for number in self.nodes
-            for places in self.scheme(number)._placing._places.values()
+            for places in self.scheme(number)._placement._places.values()
             for name, each in places.items()
             for placed in each.entries.values()
             if placed.number not in each.open and (filed := read_key_entry(placed.at.body)) is not None
@@ -60,7 +60,7 @@ class LeaseWorld(MeetWorld):
             f"{self.now}: node {number} lacks {key} of {name} in what it knows of {of.hex()}"
             for number, node in self.nodes.items()
             for of, lease in self.scheme(number)._summaries._leases.items()
-            if lease.until > self.local(number) and of not in node.hosting.homes
+            if lease.until > self.local(number) and of not in node.home_manager.homes
             for key, place, name in acknowledged
             if key not in lease.keys and any(arc.holds(place) for arc in lease.arcs)
         ]
@@ -127,7 +127,7 @@ class Story:
         return [
             (number, name)
             for number, node in self.world.nodes.items()
-            for each in node.hosting.homes.values()
+            for each in node.home_manager.homes.values()
             for name in each.filters
             if name in self.filters and name not in self.busy and node.state == "ready"
         ]
@@ -167,7 +167,7 @@ class Story:
 
     def give(self) -> None:
         number = self.random.choice(list(self.world.nodes))
-        if home(number) in self.world.nodes[number].hosting.homes:
+        if home(number) in self.world.nodes[number].home_manager.homes:
             free(self.world, number)
 
     def crash(self) -> None:

@@ -15,7 +15,7 @@ from meetpoint.node.runtime.effects import Send
 from meetpoint.node.runtime.inputs import Instant
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
-from meetpoint.placement.ownership.key_range import KeyRange
+from meetpoint.placement.key_range import KeyRange
 from meetpoint.schemes.meet.entries import place_of
 from meetpoint.schemes.meet.entry_tables import CHANGES_MAX, KeyLeases
 from meetpoint.schemes.meet.messages import KeySummary, SummaryUpdate, SummaryUpdateAck, group_keys

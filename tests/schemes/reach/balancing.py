@@ -58,7 +58,7 @@ def lacking(net: Network) -> list[str]:
     """Regions that a node takes to be idle, and copies that it serves from, that lack what was acknowledged."""
     acked: dict[str, int] = {}
     for scheme in schemes(net):
-        for home, places in scheme._placing._places.items():
+        for home, places in scheme._placement._places.items():
             for each in places.values():
                 for placed in each.entries.values():
                     name = entry_name(home, placed.number)
@@ -85,5 +85,5 @@ def lacking(net: Network) -> list[str]:
 
 def balanced(net: Network) -> list[int]:
     """Entries by node, the fullest first."""
-    counts = [sum(len(scheme._tables.at(home)) for home in scheme._hosting.homes) for scheme in schemes(net)]
+    counts = [sum(len(scheme._tables.at(home)) for home in scheme._home_manager.homes) for scheme in schemes(net)]
     return sorted(counts, reverse=True)

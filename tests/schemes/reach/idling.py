@@ -14,8 +14,8 @@ from typing import Any
 from meetpoint.api.ids import Key
 from meetpoint.api.messages import Message
 from meetpoint.overlays.hypercube.regions import Region, key_of
-from meetpoint.placement.dissemination.keyed_rpc import Reached
-from meetpoint.placement.ownership.key_range import KeyRange
+from meetpoint.placement.key_range import KeyRange
+from meetpoint.placement.ownership.keyed_rpc import Reached
 from meetpoint.schemes.reach.ids import Cube, is_below
 from meetpoint.schemes.reach.quench import Quench
 from tests.schemes.reach import promising

@@ -10,10 +10,10 @@ from typing import Any
 
 from meetpoint.api.ids import HomeId
 from meetpoint.language import Schema, parse_filter
+from meetpoint.placement.entries.entry_table import Item, StoredEntry
 from meetpoint.placement.entries.installer import entry_name
-from meetpoint.placement.entries.stored_entry import Item, StoredEntry
+from meetpoint.placement.key_range import KeyRange
 from meetpoint.placement.messages import Entry
-from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.reach import AttributeIds
 from meetpoint.schemes.reach.entries import IdTable, entry_of, read_entry
 from meetpoint.schemes.reach.ids import Cube

@@ -18,7 +18,7 @@ from meetpoint.node.runtime.effects import CancelTimer, Observe, Send, SetTimer
 from meetpoint.node.runtime.inputs import Instant
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
-from meetpoint.placement.ownership.key_range import KeyRange
+from meetpoint.placement.key_range import KeyRange
 
 __all__ = [
     "RING",

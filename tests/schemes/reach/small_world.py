@@ -12,7 +12,7 @@ from meetpoint.node.node import Node
 from meetpoint.node.overlay import Overlay
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.hypercube import Region
-from meetpoint.placement.messages import Done, KeyedRequest
+from meetpoint.placement.messages import KeyedReply, KeyedRequest
 from meetpoint.schemes.reach import Duty, Reach, ReachSettings, head_point
 from meetpoint.schemes.reach.messages import DutyRequest, unpack_bits
 from tests.node.world import RING
@@ -66,7 +66,7 @@ class ReachWorld(SchemeWorld):
     def holder(self, point: int) -> int:
         """The node that holds an id."""
         key = self.scheme(self.others()[0])._cube.key(point)
-        return next(number for number in self.others() if self.scheme(number)._custody.holder(key) is not None)
+        return next(number for number in self.others() if self.scheme(number)._ownership.holder(key) is not None)
 
     def regions(self) -> Iterator[tuple[int, Region]]:
         """All regions, the largest at each node, with their nodes; by looking at every id."""
@@ -75,8 +75,8 @@ class ReachWorld(SchemeWorld):
             number = self.holder(point)
             scheme = self.scheme(number)
             key = scheme._cube.key(point)
-            home = scheme._custody.holder(key)
-            found[number, scheme._cube.around(scheme._custody.arc(home.id, key), point)] = None
+            home = scheme._ownership.holder(key)
+            found[number, scheme._cube.around(scheme._ownership.arc(home.id, key), point)] = None
         yield from found
 
     def under_way(self) -> list[tuple[int, Duty]]:
@@ -94,7 +94,7 @@ def handle_in(message: Message) -> DutyRequest | None:
 
 def answer_in(message: Message) -> Message | None:
     """What a message answers to an errand, if it does."""
-    return CODEC.decode(message.body) if isinstance(message, Done) else None
+    return CODEC.decode(message.body) if isinstance(message, KeyedReply) else None
 
 
 __all__ = ["NAMES", "PLAIN", "SIXTEEN", "UNEVEN", "ReachWorld", "answer_in", "attributes", "handle_in", "head_point"]

@@ -144,7 +144,7 @@ def at_each(world: ReachWorld) -> dict[int, int]:
     loads = {}
     for number in world.others():
         scheme = world.scheme(number)
-        loads[number] = sum(len(scheme._tables.at(each)) for each in world.nodes[number].hosting.homes)
+        loads[number] = sum(len(scheme._tables.at(each)) for each in world.nodes[number].home_manager.homes)
     return loads
 
 
@@ -166,7 +166,7 @@ def test_ids_with_many_entries_are_pushed_away_and_come_back_when_few_are_left()
     world.run(60)
     assert world.observed["reach_pushed_back"] >= 2
     assert world.arcs() == arcs
-    marks = [name for number in world.others() for each in world.scheme(number)._custody.entries.values()
+    marks = [name for number in world.others() for each in world.scheme(number)._ownership.entries.values()
              for name in each if name.startswith(MARK)]  # fmt: skip
     assert marks == []
 
@@ -259,6 +259,6 @@ def test_nothing_is_missed_while_all_of_it_goes_on(overlay: str, faults: str, se
     assert sum(balanced(net)) == sum(
         not name.startswith(MARK)
         for scheme in schemes(net)
-        for entries in scheme._custody.entries.values()
+        for entries in scheme._ownership.entries.values()
         for name in entries
     )

@@ -13,9 +13,9 @@ from meetpoint.language import Schema, clean_attributes, parse_filter
 from meetpoint.language.filters.normal_form import CONJUNCTIONS_MAX
 from meetpoint.node.runtime.ring import BITS_MAX, Ring
 from meetpoint.overlays.hypercube import WHOLE, Region
+from meetpoint.placement.entries.entry_table import Item, Read, StoredEntry
 from meetpoint.placement.entries.installer import entry_name
-from meetpoint.placement.entries.stored_entry import Item, Read, StoredEntry
-from meetpoint.placement.ownership.key_range import KeyRange
+from meetpoint.placement.key_range import KeyRange
 from meetpoint.schemes.reach import Duty, ReachSettings, SignatureIds, dimensions_of, head_point, parts, tree_of
 from meetpoint.schemes.reach.entries import DutyPart, IdTable, entry_of, read_entry
 from meetpoint.schemes.reach.ids import Cube

@@ -16,7 +16,7 @@ from meetpoint.matching.scan import Scan
 from meetpoint.overlays.hypercube import Region
 from meetpoint.placement.dissemination.dissemination import ATTEMPT_US
 from meetpoint.placement.entries.placement import RETAIN_US
-from meetpoint.placement.messages import DeliverToHome, Done
+from meetpoint.placement.messages import DeliverToHome, KeyedReply
 from meetpoint.schemes.reach import is_required
 from meetpoint.schemes.reach.duties import BRING_US, HEARD_US
 from meetpoint.schemes.reach.messages import DutyReply
@@ -104,7 +104,7 @@ def test_a_short_region_that_an_answer_tells_of_counts_for_a_while() -> None:
     assert scheme._duties.floor == 4
 
     def weather(source: int, to: int, message: Message) -> tuple[int, ...] | None:
-        if isinstance(message, Done) and to == root and isinstance(answer := answer_in(message), DutyReply):
+        if isinstance(message, KeyedReply) and to == root and isinstance(answer := answer_in(message), DutyReply):
             short = CODEC.encode(msgspec.structs.replace(answer, shortest=2))
             world.say(root, msgspec.structs.replace(message, body=short))
             return ()
@@ -179,7 +179,7 @@ DUE = [("all", "e"), ("some", "e")]
 
 
 def _is_settled(world: ReachWorld, number: int) -> bool:
-    return not world.scheme(number)._carrying.waiting
+    return not world.scheme(number)._dissemination.waiting
 
 
 def test_what_comes_twice_is_handled_once() -> None:
@@ -202,7 +202,7 @@ def test_a_duty_that_comes_again_joins_the_one_under_way() -> None:
     world = _begun()
 
     def weather(source: int, to: int, message: Message) -> tuple[int, ...] | None:
-        return (1_200_000,) if isinstance(message, Done) and isinstance(answer_in(message), DutyReply) else None
+        return (1_200_000,) if isinstance(message, KeyedReply) and isinstance(answer_in(message), DutyReply) else None
 
     world.weather = weather
     world.publish(40, "e", **attributes(0b111))
@@ -218,7 +218,7 @@ def test_an_answer_that_is_lost_is_given_again() -> None:
     lost: dict[tuple[int, int], None] = {}
 
     def weather(source: int, to: int, message: Message) -> tuple[int, ...] | None:
-        if isinstance(message, Done) and isinstance(answer_in(message), DutyReply) and (source, to) not in lost:
+        if isinstance(message, KeyedReply) and isinstance(answer_in(message), DutyReply) and (source, to) not in lost:
             lost[source, to] = None
             return ()
         return None
@@ -282,7 +282,7 @@ def test_a_duty_that_cannot_be_handled_is_given_up_and_tried_again() -> None:
     assert sorted(world.came()) == DUE
     assert world.under_way() == []
     world.run(ATTEMPT_US / SECOND)
-    assert [world.scheme(number)._errands.waiting for number in world.others()] == [0] * 16
+    assert [world.scheme(number)._rpc.waiting for number in world.others()] == [0] * 16
 
 
 def test_another_attempt_looks_again_where_one_before_it_was() -> None:

@@ -12,9 +12,9 @@ from meetpoint.api.messages import Message
 from meetpoint.language import Event
 from meetpoint.language.events.msgpack import to_msgpack
 from meetpoint.language.timestamps import parse_timestamp
+from meetpoint.placement.entries.entry_table import StoredEntry, owner_of
 from meetpoint.placement.entries.installer import entry_name
-from meetpoint.placement.entries.stored_entry import StoredEntry, owner_of
-from meetpoint.placement.messages import Done, Entry, KeyedRequest, Put, Stored
+from meetpoint.placement.messages import Entry, KeyedReply, KeyedRequest, Put, Stored
 from meetpoint.schemes.reach.duties import PARTS_MAX, WORKING_MAX
 from meetpoint.schemes.reach.messages import BusyRegion, DutyReply, DutyRequest, pack_bits, unpack_bits
 from tests.placement.small_world import CODEC, RING, home
@@ -155,11 +155,11 @@ def test_an_answer_that_makes_no_sense_is_none(answer: Message) -> None:
     errand = asked[0]
     root = world.holder(0b11)
     arc = world.arcs()[home(root)][0]
-    world.say(40, Done(errand.number, errand.key, errand.end, 1, home(root), arc, CODEC.encode(answer)))
+    world.say(40, KeyedReply(errand.number, errand.key, errand.end, 1, home(root), arc, CODEC.encode(answer)))
     assert world.observed["duty_malformed"] == 1
     world.run(15)
     assert world.came() == [("some", "e")]
-    assert not world.scheme(40)._carrying.waiting
+    assert not world.scheme(40)._dissemination.waiting
 
 
 def test_an_answer_with_odd_numbers_is_no_matter() -> None:
@@ -170,7 +170,7 @@ def test_an_answer_with_odd_numbers_is_no_matter() -> None:
 
     def weather(source: int, to: int, message: Message) -> tuple[int, ...] | None:
         nonlocal changed
-        if isinstance(message, Done) and isinstance(CODEC.decode(message.body), DutyReply) and not changed:
+        if isinstance(message, KeyedReply) and isinstance(CODEC.decode(message.body), DutyReply) and not changed:
             changed += 1
             odd = DutyReply((), -7, ((HomeId(b""), NOBODY.id),), -7, BusyRegion(NOBODY, home(8), 1 << 40))
             world.say(to, msgspec.structs.replace(message, body=CODEC.encode(odd)))
@@ -193,7 +193,7 @@ def test_entries_that_are_none_are_left_out_when_an_arc_is_handed_over() -> None
     number = world.holder(0b11)
     scheme, node = world.scheme(number), world.nodes[number]
     good = entry()
-    effects = node._services.begin(world.local(number))
+    effects = node._runtime.begin(world.local(number))
     for name, each in (
         (entry_name(home(8), 1), good),
         (entry_name(home(8), 2), Entry(good.low, good.high, b"what")),

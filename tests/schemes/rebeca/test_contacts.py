@@ -27,12 +27,12 @@ class Book:
         world = RebecaWorld()
         world.run(1)
         self.node = world.nodes[4]
-        self.services = self.node._services
-        directory = self.node.hosting.directory
-        self.contacts = Contacts(self.services, directory, QUICK.period_us, lambda each: each == home(4))
+        self.runtime = self.node._runtime
+        directory = self.node.home_manager.directory
+        self.contacts = Contacts(self.runtime, directory, QUICK.period_us, lambda each: each == home(4))
 
     def wait(self, periods: int) -> None:
-        self.services.begin(self.services.now + periods * QUICK.period_us)  # type: ignore[arg-type]
+        self.runtime.begin(self.runtime.now + periods * QUICK.period_us)  # type: ignore[arg-type]
 
     def places(self) -> list[int]:
         return sorted(place // 1000 for place in self.contacts.live())

@@ -202,7 +202,7 @@ def test_an_event_is_not_settled_before_every_key_was_answered_for() -> None:
     world.publish(4, "e", a=1)
     world.run(20)
     assert world.came() == []
-    outbox = next(iter(world.nodes[4].hosting.homes.values())).outbox
+    outbox = next(iter(world.nodes[4].home_manager.homes.values())).outbox
     assert len(outbox)
     world.start(32, contacts=(4, 8))
     world.run(20)

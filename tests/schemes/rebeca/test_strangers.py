@@ -12,9 +12,9 @@ from meetpoint.api.messages import Message
 from meetpoint.language import Event
 from meetpoint.language.events.msgpack import to_msgpack
 from meetpoint.language.timestamps import parse_timestamp
-from meetpoint.placement.entries.stored_entry import StoredEntry
+from meetpoint.placement.entries.entry_table import StoredEntry
+from meetpoint.placement.key_range import KeyRange
 from meetpoint.placement.messages import Entry, KeyedRequest, Put
-from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.rebeca import Range, fingers
 from meetpoint.schemes.rebeca.graph import RANGES_MAX, merged
 from meetpoint.schemes.rebeca.messages import (

@@ -138,7 +138,7 @@ class Quotas:
             )
 
     def _is_held(self, name: str) -> bool:
-        return any(name in home.standing for home in self._node.hosting.homes.values())
+        return any(name in home.table for home in self._node.home_manager.homes.values())
 
     def check_filter(self, text: str) -> None:
         """Raise DeniedError unless a filter is small enough; the node refuses what is no filter."""

@@ -232,7 +232,7 @@ class ClientRegistry:
         return key, policy
 
     def _filter_of(self, name: str) -> str | None:
-        home = self._node.hosting.find(name)
+        home = self._node.home_manager.find(name)
         held = None if home is None else home.subscription(name)
         return None if held is None else held.filter
 

@@ -35,7 +35,7 @@ from meetpoint.errors import MeetpointError
 from meetpoint.node.node import Node
 from meetpoint.node.runtime.effects import Answer, Effect, Send, Trace
 from meetpoint.node.runtime.inputs import ClientRequest, Input, Received
-from meetpoint.placement.messages import Done, KeyedRequest, NotOwner
+from meetpoint.placement.messages import KeyedReply, KeyedRequest, NotOwner
 
 __all__ = [
     "FOLLOWED_MAX", "SECONDS_MAX", "SEEN_MAX", "EventTracer", "RecentEvents", "StepHook", "StepHooks", "TracingError",
@@ -297,7 +297,7 @@ class EventTracer:
     def _sighting_of(self, effect: Trace, now: int) -> Seen:
         looked_at = -1
         if effect.step == "taken":
-            home = self._node.hosting.homes.get(effect.home)
+            home = self._node.home_manager.homes.get(effect.home)
             looked_at = -1 if home is None else len(home.filters)
         return Seen(
             self._next(), now, effect.step, names=effect.names[:NAMES_MAX], detail=effect.detail, looked_at=looked_at
@@ -345,7 +345,7 @@ class EventTracer:
             message, is_routed = self._codec.decode(message.body), True
         if isinstance(message, KeyedRequest):
             return b"e%b/%d" % (message.origin.id, message.number), is_routed
-        if isinstance(message, Done | NotOwner):
+        if isinstance(message, KeyedReply | NotOwner):
             return b"e%b/%d" % (to, message.number), is_routed
         if isinstance(message, Query):
             return b"q%b/%d" % (source, message.request), is_routed

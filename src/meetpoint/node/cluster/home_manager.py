@@ -1,18 +1,20 @@
-"""The homes that a node hosts: how they begin, come back, keep their copies, and move to another node.
+"""The homes that a node hosts: how they begin, come back, keep their replicas, and move to another node.
 
 - A home *serves* once its records are safe and two other nodes know where it is (`Directory`).
-- A node whose disk was lost learns from the directory which homes it hosted, and asks every member for copies. It waits
-  for all of them: any could have the latest. The home comes back under the next epoch.
-- A node that leaves has its homes adopted by the next node, which has their records already, as a buddy. The home stops
-  here before it starts there; whether it did says the directory, should the answer be lost. The copies that it kept for
-  others go to the next node too.
-- A home that was adopted and has become empty is dissolved. Who keeps copies asks from time to time whether they are
-  wanted. So nothing is kept for ever.
+- A node whose disk was lost learns from the directory which homes it hosted, and asks every member for replicas. It
+  waits for all of them: any could have the latest. The home comes back under the next epoch.
+- A node that leaves has its homes taken over by the next node, which has their records already, as replicas. The home
+  stops here before it starts there; should the answer be lost, the directory says whether it did. The replicas that the
+  node kept for others go to the next node too.
+- A home that was taken over and has become empty is dissolved. A node that keeps replicas asks from time to time
+  whether they are wanted. So nothing is kept for ever.
+
+Each of these procedures is a flow. `_host` belongs to its home, and ends when another node hosts that; the others go on
+until they are done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, Protocol
 
 import msgspec
@@ -31,6 +33,7 @@ from meetpoint.node.cluster.replication import (
 from meetpoint.node.home.home import Home
 from meetpoint.node.home.publisher_order import Watermarks
 from meetpoint.node.overlay import Handler, Overlay
+from meetpoint.node.runtime.flow import Signal
 from meetpoint.node.runtime.records import LOCAL, Epoch, Record
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
@@ -49,118 +52,121 @@ __all__ = [
 ]
 
 HOSTED: Final = "hosted/"
-"""Notes with this prefix: a home is all there on this disk. Without it, a restart collects the copies of others."""
+"""Notes with this prefix: a home is all there on this disk. Without it, a restart collects the replicas of others."""
 MOVING: Final = "moving/"
 """Notes with this prefix: a home is offered to another node."""
 WITNESSES: Final = 2
 """How many others must know where a home is, before it serves."""
 UNLISTED_MAX: Final = 8
-"""How many neighbours that are still joining are passed over in looking for buddies."""
+"""How many neighbours that are still joining are passed over in looking for places for replicas."""
 FETCHES_MAX: Final = 8
-"""How many members are asked for copies at one time."""
+"""How many members are asked for replicas at one time."""
 
 
 class TakeOverHome(Query, frozen=True, array_like=True, gc=False, tag="adopt"):
-    """Host a home of which you have all records, from now on, under this epoch."""
+    """Asks a node to host a home, of which it has all records, from now on, under this epoch."""
 
     home: HomeId
     epoch: Epoch
 
 
 class HomeTakenOver(Reply, frozen=True, array_like=True, gc=False, tag="adopted"):
-    """Whether the home serves now, here or where it has gone on to."""
+    """Says whether the home serves now, here or where it has gone on to."""
 
     accepted: bool
 
 
 class Confirm(Query, frozen=True, array_like=True, gc=False, tag="confirm"):
-    """Does the offer of a home still stand?"""
+    """Asks whether the offer of a home still stands."""
 
     home: HomeId
     epoch: Epoch
 
 
 class Confirmed(Reply, frozen=True, array_like=True, gc=False, tag="confirmed"):
-    """Whether it does."""
+    """Says whether the offer stands."""
 
     stands: bool
 
 
 class HomeMove(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """To whom a home is offered, and under which epoch. It is on disk before the heir hears of it."""
+    """The node to which a home is offered, and the epoch. It is on disk before that node hears of it."""
 
-    heir: Peer
+    to: Peer
     epoch: Epoch
 
 
 class HomeListener(Protocol):
-    """Who is told of homes that come and go here, and may keep one from ending."""
+    """Is told of homes that come and go here, places their subscriptions, and may keep one from ending."""
 
     def home_started(self, home: Home) -> None:
-        """A home serves here from now on."""
+        """Take note that a home serves here from now on."""
 
     def home_stopped(self, home: HomeId) -> None:
-        """A home serves here no longer."""
+        """Take note that a home serves here no longer."""
 
     def is_free(self, home: Home) -> bool:
-        """Whether a home without subscribers may end."""
+        """Return whether a home without subscribers may end."""
 
     def free(self, home: Home) -> None:
-        """Do what lets it end."""
+        """Do what lets a home end."""
 
     def may_reach(self, event: EventKey, home: HomeId) -> bool:
-        """Whether an event that is on its way may still come to a home."""
+        """Return whether an event that is on its way may still come to a home."""
+
+    def place(self, home: HomeId, name: str) -> Signal[None]:
+        """Place a subscription that is new, changed or gone; set when every event published later meets it."""
+
+    def when_placed(self, home: HomeId, name: str) -> Signal[None]:
+        """Return a signal that is set when every event published later meets a subscription."""
 
 
 class HomeManager:
-    """All homes of one node."""
+    """Hosts the homes of one node."""
 
-    tenant: HomeListener
-
-    def __init__(self, services: Runtime, settings: NodeSettings, directory: Directory, overlay: Overlay) -> None:
-        self._services = services
+    def __init__(
+        self, runtime: Runtime, settings: NodeSettings, directory: Directory, overlay: Overlay, listener: HomeListener
+    ) -> None:
+        self._runtime = runtime
         self._settings = settings
         self._overlay = overlay
+        self._listener = listener
         self.directory = directory
-        self.copies = ReplicaStore(
-            services, settings, lambda: directory.digest, lambda home: home in self._keepers, directory.get
-        )
+        self._replicators: dict[HomeId, Replicator] = {}  # also of homes that do not serve yet, or no longer
+        self.replicas = ReplicaStore(runtime, settings, directory, self._replicators)
         self.homes: dict[HomeId, Home] = {}
-        self.watermarks = Watermarks(
-            services, settings, directory, self.homes, lambda event, home: self.tenant.may_reach(event, home)
-        )
-        self._keepers: dict[HomeId, Replicator] = {}  # also of homes that do not serve yet, or no longer
+        self.watermarks = Watermarks(runtime, settings, directory, self.homes, listener)
         self._moves: dict[HomeId, HomeMove] = {}
         self._declined: dict[Peer, int] = {}  # how often a neighbour took nothing
         self._restoring: dict[HomeId, None] = {}
-        self._beginning: dict[HomeId, Callable[[], None]] = {}  # who waits for a home to serve
+        self._beginning: dict[HomeId, Signal[None]] = {}  # homes that do not serve yet
         self._begun = False
         self._accepting = False
         self.kept_disk = False
         directory.listen(self._learnt)
 
     def handlers(self) -> dict[type[Message], Handler]:
-        """Which messages are about homes as a whole."""
-        own = {ReplicasHeld: self._holding, TakeOverHome: self._adopt, Confirm: self._confirm}
-        return {**own, **self.copies.handlers(), **self.watermarks.handlers()}  # type: ignore[dict-item]
+        """Return the handlers of messages about homes as a whole."""
+        own = {ReplicasHeld: self._replicas_held, TakeOverHome: self._take_over_home, Confirm: self._confirm}
+        return {**own, **self.replicas.handlers(), **self.watermarks.handlers()}  # type: ignore[dict-item]
 
     def begin(self) -> None:
-        """The node is a member and knows its homes: adopt others' from now on."""
+        """Take over others' homes from now on: the node is a member and knows its own."""
         self._begun = self._accepting = True
-        self._ask_whether_needed()
+        self._runtime.start("release replicas", self._release_replicas())
 
     # -- what schemes use ----------------------------------------------------------------------------------------------
 
-    def settled(self, event: EventKey) -> None:
-        """An event published by a home here has reached all that may want it."""
+    def fully_acknowledged(self, event: EventKey) -> None:
+        """Take note that an event of a home here has reached all homes that may want it."""
         home = self.homes.get(event.home)
         if home is not None:
-            home.settled(event)
+            home.fully_acknowledged(event)
 
     @property
     def serves_all(self) -> bool:
         """Whether all homes that are this node's, as far as anyone knows, serve here."""
-        me = self._services.me.id
+        me = self._runtime.me.id
         return (
             self._begun
             and not self._moves
@@ -170,359 +176,333 @@ class HomeManager:
         )
 
     def find(self, name: str) -> Home | None:
-        """The home here that has a subscription of this name."""
+        """Return the home here that has a subscription of this name."""
         return next((home for home in self.homes.values() if home.has(name)), None)
+
+    def own_home(self) -> Home | None:
+        """Return the home for what is new here: the one that this node made, or, where that is elsewhere, another."""
+        return self.homes.get(home_of(self._runtime.me.id)) or next(iter(self.homes.values()), None)
 
     # -- beginning to serve --------------------------------------------------------------------------------------------
 
-    def host(self, home: HomeId, epoch: int, records: list[Record], *, anew: bool, then: Callable[[], None]) -> None:
-        """Host a home with these records; `anew` where they are not on this disk yet. `then` once it serves."""
-        keeper = Replicator(
-            home, epoch, records, self._services, self._settings, lambda: not self.directory.others(), self._decline
-        )
-        self._keepers[home] = keeper
-        hosted = Home(keeper, self._services, self._settings, self.watermarks, lambda: self.directory.spread.schema)
-        self.directory.learn([Entry(home, epoch, self._services.me)])
-        self._beginning[home] = then
+    def host(self, home: HomeId, epoch: int, records: list[Record], *, anew: bool) -> Signal[None]:
+        """Host a home with these records; `anew` where they are not on this disk yet.
 
-        def serve() -> None:
-            if self._keepers.get(home) is not keeper:
-                return  # displaced meanwhile
-            del self._beginning[home]
-            self._services.persist((Record(LOCAL, HOSTED + home.hex(), epoch, b""),), (), None)
-            self._serve(hosted)
-            then()
+        The signal is set once the home serves here, or another node turns out to host it.
+        """
+        replicator = Replicator(home, epoch, records, self._runtime, self._settings, self.directory, self)
+        self._replicators[home] = replicator
+        hosted = Home(replicator, self._runtime, self._settings, self.watermarks, self.directory, self._listener)
+        self.directory.learn([Entry(home, epoch, self._runtime.me)])
+        ended = self._beginning[home] = Signal()
+        replicator.keep_at(self._replica_peers())
+        self._runtime.start("host a home", self._host(hosted, replicator, anew), home)
+        return ended
 
-        keeper.keep_at(self._buddies())
-        keeper.keep_all(lambda: self.introduce(serve), write=anew)
+    async def _host(self, hosted: Home, replicator: Replicator, anew: bool) -> None:
+        home = hosted.id
+        await replicator.keep_all(write=anew)
+        await self.introduce()
+        self._runtime.persist((Record(LOCAL, HOSTED + home.hex(), replicator.epoch, b""),))
+        ended = self._beginning.pop(home)
+        self._serve(hosted)
+        ended.set(None)
 
     def _serve(self, hosted: Home) -> None:
         self.homes[hosted.id] = hosted
         hosted.start()
-        self.tenant.home_started(hosted)
+        self._listener.home_started(hosted)
 
     def _stop(self, home: HomeId) -> Home | None:
+        """Serve a home no longer, and write nothing more for it."""
         hosted = self.homes.pop(home, None)
         if hosted is not None:
-            self.tenant.home_stopped(home)
+            self._runtime.end_flows(home)
+            self._listener.home_stopped(home)
+            hosted.pause()
         return hosted
 
-    def introduce(self, then: Callable[[], None]) -> None:
-        """Have the directory on other nodes' disks; goes on trying."""
-        agreed: dict[NodeId, None] = {}
-
-        def attempt() -> None:
+    async def introduce(self) -> None:
+        """Have the directory on the disks of WITNESSES other nodes, or of all where there are fewer."""
+        agreed: set[NodeId] = set()
+        while len(agreed) < WITNESSES:
             others = [peer for peer in self.directory.others() if peer.id not in agreed]
-            if len(agreed) >= min(WITNESSES, len(agreed) + len(others)):
-                then()
+            if not others:
                 return
-            peer = self._services.random.choice(others)
+            peer = self._runtime.random.choice(others)
+            if await self.directory.compare(peer, tell=True):
+                agreed.add(peer.id)
+            else:
+                await self._runtime.sleep(self._settings.query_timeout_us // 4)
 
-            def answered(reply: Reply | None) -> None:
-                if reply is None:
-                    self._services.after(self._settings.query_timeout_us // 4, attempt)
-                else:
-                    agreed[peer.id] = None
-                    attempt()
-
-            self.directory.compare(peer, answered, tell=True)
-
-        attempt()
-
-    def _buddies(self) -> list[Peer]:
-        """The next nodes that the directory lists: only those will be asked for copies, should this disk be lost."""
+    def _replica_peers(self) -> list[Peer]:
+        """Return the next nodes that the directory lists: only those will be asked, should this disk be lost."""
         listed = {host.id: host for host in self.directory.others()}
         near = self._overlay.neighbours(self._settings.buddies + UNLISTED_MAX)
-        buddies = [max(peer, listed[peer.id], key=lambda each: each.incarnation) for peer in near if peer.id in listed]
-        buddies.sort(key=lambda peer: self._declined.get(peer, 0))
-        return buddies[: self._settings.buddies]
+        peers = [max(peer, listed[peer.id], key=lambda each: each.incarnation) for peer in near if peer.id in listed]
+        peers.sort(key=lambda peer: self._declined.get(peer, 0))
+        return peers[: self._settings.buddies]
 
-    def buddies_changed(self) -> None:
-        """The overlay's neighbours may have changed, or one of them has restarted."""
-        if self._keepers:
-            buddies = self._buddies()
-            for keeper in self._keepers.values():
-                keeper.keep_at(buddies)
+    def neighbours_changed(self) -> None:
+        """Keep replicas at the overlay's neighbours of now; one of them may have restarted."""
+        if self._replicators:
+            peers = self._replica_peers()
+            for replicator in self._replicators.values():
+                replicator.keep_at(peers)
 
     # -- coming back without a disk ------------------------------------------------------------------------------------
 
-    def restore(self, home: HomeId, records: list[Record], then: Callable[[], None]) -> None:
+    async def restore(self, home: HomeId, records: list[Record]) -> None:
         """Collect a home's records from all members, beside what this disk has, and host it under the next epoch."""
         self._restoring[home] = None
-        found = {record.name: record for record in records}
-        heard: dict[NodeId, None] = {}
-        asked: dict[NodeId, None] = {}
-        complete = False
+        collected = await _Collection(self._runtime, self._settings, self.directory, home, records).run()
+        del self._restoring[home]
+        entry = self.directory.get(home)
+        assert entry is not None
+        if entry.host.id == self._runtime.me.id:
+            await self.host(home, entry.epoch + 1, collected, anew=True)
 
-        def step() -> None:
-            nonlocal complete
-            silent = [peer for peer in self.directory.others() if peer.id not in heard]
-            if complete:
-                return  # an answer that nobody waits for any more
-            if not silent:
-                complete = True
-                del self._restoring[home]
+    # -- replicas of others --------------------------------------------------------------------------------------------
+
+    async def _release_replicas(self) -> None:
+        """Throw away replicas that nobody wants, and dissolve homes that became empty; now and then, for ever."""
+        while True:
+            for home in self.replicas.homes():
                 entry = self.directory.get(home)
-                assert entry is not None
-                if entry.host.id != self._services.me.id:
-                    then()
-                    return
-                self.host(home, entry.epoch + 1, list(found.values()), anew=True, then=then)
-                return
-            for peer in silent:
-                if peer.id not in asked and len(asked) < FETCHES_MAX:
-                    asked[peer.id] = None
-                    fetch(peer, "")
-
-        def fetch(peer: Peer, after: str) -> None:
-            def answered(reply: Reply | None) -> None:
-                if not isinstance(reply, ReplicasFetched):
-                    self._services.after(self._settings.query_timeout_us, lambda: done(peer, False))
-                    return
-                for record in reply.records:
-                    known = found.get(record.name)
-                    if record.home == home and (known is None or known.version < record.version):
-                        found[record.name] = record
-                if reply.more and reply.records:
-                    fetch(peer, reply.records[-1].name)
-                elif self.directory.has_merged(reply.digest):
-                    done(peer, True)
+                if entry is not None and entry.gone:
+                    self.replicas.throw_away(home)
+                elif entry is not None and entry.host.id != self._runtime.me.id:
+                    self._runtime.start("ask whether replicas are wanted", self._ask_host(home, entry.host))
+            for home in [home for home, hosted in self.homes.items() if hosted.is_empty]:
+                if not self._accepting or home == home_of(self._runtime.me.id):
+                    continue
+                if self._listener.is_free(self.homes[home]):
+                    self._runtime.start("dissolve a home", self._dissolve(home))
                 else:
-                    self.directory.compare(peer, lambda _: done(peer, False))
+                    self._listener.free(self.homes[home])
+            jitter = self._runtime.random.randrange(self._settings.holding_us // 4 + 1)
+            await self._runtime.sleep(self._settings.holding_us + jitter)
 
-            self._services.ask(
-                peer, lambda number: FetchReplicas(number, home, after), answered, self._settings.query_timeout_us
-            )
+    async def _ask_host(self, home: HomeId, host: Peer) -> None:
+        state = self.replicas.state(home)
+        reply = await self._runtime.ask(host, ReplicasHeld(0, home), self._settings.query_timeout_us)
+        # A copy that came meanwhile was sent after the answer was, or before: nobody can tell. Ask again next time.
+        if isinstance(reply, ReplicasReleased) and reply.free and self.replicas.state(home) == state:
+            self.replicas.throw_away(home)
 
-        def done(peer: Peer, all_there: bool) -> None:
-            asked.pop(peer.id, None)
-            if all_there:
-                heard[peer.id] = None
-            step()
-
-        step()
-
-    # -- copies of others ----------------------------------------------------------------------------------------------
-
-    def _ask_whether_needed(self) -> None:
-        for home in self.copies.homes():
-            entry = self.directory.get(home)
-            if entry is not None and entry.gone:
-                self.copies.throw_away(home)
-            elif entry is not None and entry.host.id != self._services.me.id:
-                self._ask_host(home, entry.host)
-        for home in [home for home, hosted in self.homes.items() if hosted.is_empty]:
-            if not self._accepting or home == home_of(self._services.me.id):
-                continue
-            if self.tenant.is_free(self.homes[home]):
-                self._dissolve(home, lambda: None)
-            else:
-                self.tenant.free(self.homes[home])
-        jitter = self._services.random.randrange(self._settings.holding_us // 4 + 1)
-        self._services.after(self._settings.holding_us + jitter, self._ask_whether_needed)
-
-    def _ask_host(self, home: HomeId, host: Peer) -> None:
-        state = self.copies.state(home)
-
-        def answered(reply: Reply | None) -> None:
-            # A copy that came meanwhile was sent after the answer was, or before: who can tell. Ask again next time.
-            if isinstance(reply, ReplicasReleased) and reply.free and self.copies.state(home) == state:
-                self.copies.throw_away(home)
-
-        self._services.ask(host, lambda number: ReplicasHeld(number, home), answered, self._settings.query_timeout_us)
-
-    def _holding(self, source: Peer, message: ReplicasHeld) -> None:
-        keeper = self._keepers.get(message.home)
+    def _replicas_held(self, source: Peer, message: ReplicasHeld) -> None:
+        replicator = self._replicators.get(message.home)
         serves = message.home in self.homes
-        free = serves and keeper is not None and not keeper.needs(source.id)
-        self._services.send(source, ReplicasReleased(message.request, free))
+        free = serves and replicator is not None and not replicator.needs(source.id)
+        self._runtime.send(source, ReplicasReleased(message.request, free))
 
     # -- moving --------------------------------------------------------------------------------------------------------
 
-    def _adopt(self, source: Peer, message: TakeOverHome) -> None:
+    def _take_over_home(self, source: Peer, message: TakeOverHome) -> None:
         home = message.home
-
-        def answer(accepted: bool) -> None:
-            self._services.send(source, HomeTakenOver(message.request, accepted))
-
-        def confirmed(reply: Reply | None) -> None:
-            if isinstance(reply, Confirmed) and reply.stands and self._accepting and home not in self._keepers:
-                records = self.copies.take_over(home)
-                self.host(home, message.epoch, records, anew=False, then=lambda: answer(True))
-
         entry = self.directory.get(home)
         known = entry.epoch if entry is not None else 0
         if entry is not None and known < message.epoch and entry.host.id != source.id:
             # Only its host gives a home away. It may have come to this one unheard: then the next question is answered.
-            self._services.observe("peer_refused", subject=source.id)
+            self._runtime.observe("peer_refused", subject=source.id)
         elif home in self.homes and known >= message.epoch:
-            answer(True)
-        elif entry is not None and known >= message.epoch and entry.host.id not in (source.id, self._services.me.id):
-            answer(True)  # it was here, and has been given on
+            self._runtime.send(source, HomeTakenOver(message.request, True))
+        elif entry is not None and known >= message.epoch and entry.host.id not in (source.id, self._runtime.me.id):
+            self._runtime.send(source, HomeTakenOver(message.request, True))  # it was here, and has been given on
         elif self._is_coming(home) or not (self._begun or self.kept_disk):
             return  # it is on the way, or this node has yet to learn what it hosts: the next question may be answered
-        elif not self._accepting or not self.copies.is_whole(home) or known >= message.epoch:
-            answer(False)
+        elif not self._accepting or not self.replicas.is_whole(home) or known >= message.epoch:
+            self._runtime.send(source, HomeTakenOver(message.request, False))
         else:
-            # The question may be an old one that comes late: adopt only what is still offered.
-            self._services.ask(
-                source,
-                lambda number: Confirm(number, home, message.epoch),
-                confirmed,
-                self._settings.query_timeout_us,
-            )
+            self._runtime.start("take over a home", self._take_over(source, message))
+
+    async def _take_over(self, source: Peer, message: TakeOverHome) -> None:
+        home = message.home
+        # The question may be an old one that comes late: take over only what is still offered.
+        question = Confirm(0, home, message.epoch)
+        reply = await self._runtime.ask(source, question, self._settings.query_timeout_us)
+        if isinstance(reply, Confirmed) and reply.stands and self._accepting and home not in self._replicators:
+            await self.host(home, message.epoch, self.replicas.take_over(home), anew=False)
+            self._runtime.send(source, HomeTakenOver(message.request, True))
 
     def _is_coming(self, home: HomeId) -> bool:
         host = self.directory.host(home)
-        return home in self._keepers or (host is not None and host.id == self._services.me.id)
+        return home in self._replicators or (host is not None and host.id == self._runtime.me.id)
 
     def _confirm(self, source: Peer, message: Confirm) -> None:
         move = self._moves.get(message.home)
-        stands = move is not None and move.heir.id == source.id and move.epoch == message.epoch
-        self._services.send(source, Confirmed(message.request, stands))
+        stands = move is not None and move.to.id == source.id and move.epoch == message.epoch
+        self._runtime.send(source, Confirmed(message.request, stands))
 
-    def give_away(self, then: Callable[[], None]) -> None:
-        """Have the next node keep the copies that are here and adopt all homes; goes on until that is done."""
+    async def give_away(self) -> None:
+        """Have the next node keep the replicas that are here and take over all homes; go on until that is done."""
         self._accepting = False
-        # Copies first: once this node hosts no home, nobody who lost a disk would ask it.
-        self.copies.hand_over(self._heir, self._decline, lambda: self._give_away_homes(then))
-
-    def _heir(self) -> Peer | None:
-        return next(iter(self._buddies()), None)
-
-    def _decline(self, heir: Peer) -> None:
-        """One that takes nothing is leaving, and may wait for this node to take what it has: others come first."""
-        listed = {host.id for host in self.directory.others()}
-        self._declined = {peer: count for peer, count in self._declined.items() if peer.id in listed}
-        self._declined[heir] = self._declined.get(heir, 0) + 1
-        self.buddies_changed()
-
-    def _give_away_homes(self, then: Callable[[], None]) -> None:
-        def attempt() -> None:
-            if not self._keepers:
-                self.introduce(then)  # what this node has learnt, it leaves to others
-                return
-            home = min(self._keepers)
+        # Replicas first: once this node hosts no home, nobody who lost a disk would ask it.
+        await self.replicas.hand_over(self)
+        while self._replicators:
+            home = min(self._replicators)
             hosted = self.homes.get(home)
-            if hosted is not None and hosted.is_empty and self.tenant.is_free(hosted):
-                self._dissolve(home, attempt)
-            else:
-                self._offer(home, attempt)
+            if hosted is not None and hosted.is_empty and self._listener.is_free(hosted):
+                await self._dissolve(home)
+            elif not await self._offer(home):
+                await self._runtime.sleep(self._settings.query_timeout_us // 2)
+        await self.introduce()  # what this node has learnt, it leaves to others
 
-        attempt()
+    def next_peer(self) -> Peer | None:
+        """Return the node that is to take what this one has."""
+        return next(iter(self._replica_peers()), None)
 
-    def _dissolve(self, home: HomeId, then: Callable[[], None]) -> None:
-        """Nobody subscribes at a home, and nothing of it is on its way: it is gone for good."""
-        keeper = self._keepers[home]
-        hosted = self._stop(home)
-        if hosted is not None:
-            hosted.pause()
+    def declined(self, peer: Peer) -> None:
+        """Put a peer last: it takes nothing as it leaves, and may wait for this node to take what it has."""
+        listed = {host.id for host in self.directory.others()}
+        self._declined = {each: count for each, count in self._declined.items() if each.id in listed}
+        self._declined[peer] = self._declined.get(peer, 0) + 1
+        self.neighbours_changed()
+
+    async def _dissolve(self, home: HomeId) -> None:
+        """End a home for good: nobody subscribes there, and nothing of it is on its way."""
+        replicator = self._replicators[home]
+        self._stop(home)
         self._give_up(home)
-        self.directory.learn([Entry(home, keeper.epoch + 1, self._services.me, gone=True)])
-        self._services.persist((), [(home, name) for name in keeper.records], None)
-        self.introduce(then)
+        self.directory.learn([Entry(home, replicator.epoch + 1, self._runtime.me, gone=True)])
+        self._runtime.persist((), [(home, name) for name in replicator.records])
+        await self.introduce()
 
-    def _offer(self, home: HomeId, then: Callable[[], None]) -> None:
-        keeper = self._keepers[home]
-        heir = self._heir()
-
-        def later() -> None:
-            self._services.after(self._settings.query_timeout_us // 2, then)
-
-        def ended(moved: bool) -> None:
-            if moved:
-                self._give_up(home)
-                then()
-            else:
-                # The heir may have begun, and told others, before it crashed: nobody heeds that epoch after this.
-                keeper.epoch = epoch + 1
-                self.directory.learn([Entry(home, keeper.epoch, self._services.me)])
-                self._serve(hosted)
-                keeper.begin_anew(move.heir.id)  # it may have restarted since it got everything
-                self._decline(move.heir)
-                later()
-
+    async def _offer(self, home: HomeId) -> bool:
+        """Offer a home to the next node; return whether it is there now."""
+        replicator = self._replicators[home]
+        peer = self.next_peer()
         if home in self.homes:
             self.homes[home].flush()
-        if home not in self.homes or heir is None or keeper.unsafe or not keeper.has_all(heir.id):
-            later()
-            return
+        if home not in self.homes or peer is None or replicator.unsafe or not replicator.has_all(peer.id):
+            return False
         hosted = self.homes[home]
         self._stop(home)
-        hosted.pause()
-        epoch = keeper.epoch + 1
-        move = HomeMove(heir, epoch)
-        record = Record(LOCAL, MOVING + home.hex(), move.epoch, msgspec.msgpack.encode(move))
-        self._services.persist((record,), (), lambda: self.pursue(home, move, ended))
+        epoch = replicator.epoch + 1
+        move = HomeMove(peer, epoch)
+        await self._runtime.persist((Record(LOCAL, MOVING + home.hex(), epoch, msgspec.msgpack.encode(move)),))
+        if await self.pursue(home, move):
+            self._give_up(home)
+            return True
+        # The other may have begun, and told others, before it crashed: nobody heeds that epoch after this.
+        replicator.epoch = epoch + 1
+        self.directory.learn([Entry(home, replicator.epoch, self._runtime.me)])
+        self._serve(hosted)
+        replicator.begin_anew(peer.id)  # it may have restarted since it got everything
+        self.declined(peer)
+        return False
 
-    def pursue(self, home: HomeId, move: HomeMove, then: Callable[[bool], None]) -> None:
-        """Ask the heir of a home until it is known whether it hosts it."""
+    async def pursue(self, home: HomeId, move: HomeMove) -> bool:
+        """Ask the node to which a home was offered until it is known whether that node hosts it; return whether."""
         self._moves[home] = move
-
-        def is_elsewhere() -> bool:
-            entry = self.directory.get(home)
-            return entry is not None and entry.epoch >= move.epoch and entry.host.id != self._services.me.id
-
-        def ended(moved: bool) -> None:
-            del self._moves[home]
-            self._services.persist((), ((LOCAL, MOVING + home.hex()),), None)
-            then(moved or is_elsewhere())
-
-        def ask() -> None:
-            if is_elsewhere():
-                ended(True)
-                return
-            self._services.ask(
-                move.heir,
-                lambda number: TakeOverHome(number, home, move.epoch),
-                answered,
-                self._settings.query_timeout_us,
-            )
-
-        def answered(reply: Reply | None) -> None:
+        moved = True
+        while not self._is_elsewhere(home, move):
+            question = TakeOverHome(0, home, move.epoch)
+            reply = await self._runtime.ask(move.to, question, self._settings.query_timeout_us)
             if isinstance(reply, HomeTakenOver):
-                ended(reply.accepted)
-            elif self._has_left(move.heir):
-                ended(False)
-            else:
-                self._services.after(self._settings.query_timeout_us // 2, ask)
+                moved = reply.accepted
+                break
+            if self._has_left(move.to):
+                moved = False
+                break
+            await self._runtime.sleep(self._settings.query_timeout_us // 2)
+        del self._moves[home]
+        self._runtime.persist((), ((LOCAL, MOVING + home.hex()),))
+        return moved or self._is_elsewhere(home, move)
 
-        ask()
+    def _is_elsewhere(self, home: HomeId, move: HomeMove) -> bool:
+        entry = self.directory.get(home)
+        return entry is not None and entry.epoch >= move.epoch and entry.host.id != self._runtime.me.id
 
-    def _has_left(self, heir: Peer) -> bool:
-        """Who knows that a node has left knows also what it had adopted, as lists are merged whole."""
-        return all(peer.id != heir.id for peer in self.directory.others())
+    def _has_left(self, peer: Peer) -> bool:
+        """Return whether a node has left: then its takeovers are known here too, as lists are merged whole."""
+        return all(each.id != peer.id for each in self.directory.others())
 
     def _give_up(self, home: HomeId) -> None:
-        self._keepers.pop(home).close()
-        self._services.persist((), ((LOCAL, HOSTED + home.hex()),), None)
+        self._replicators.pop(home).close()
+        self._runtime.persist((), ((LOCAL, HOSTED + home.hex()),))
 
     def _learnt(self, entries: list[Entry]) -> None:
         for entry in entries:
             self._heed(entry)
-        self.buddies_changed()
+        self.neighbours_changed()
 
     def _heed(self, entry: Entry) -> None:
-        """A home that another node hosts under a higher epoch is not this node's any more, whatever happened."""
-        keeper = self._keepers.get(entry.home)
-        if keeper is not None and entry.host.id != self._services.me.id and entry.home not in self._moves:
-            hosted = self._stop(entry.home)
-            if hosted is not None:
-                hosted.pause()
-            self._give_up(entry.home)
-            self._services.observe("home_displaced")
-            self._beginning.pop(entry.home, lambda: None)()
+        """Give up a home that another node hosts under a higher epoch, whatever happened."""
+        home = entry.home
+        if home in self._replicators and entry.host.id != self._runtime.me.id and home not in self._moves:
+            self._stop(home)
+            self._runtime.end_flows(home)  # it may not serve yet
+            self._give_up(home)
+            self._runtime.observe("home_displaced")
+            beginning = self._beginning.pop(home, None)
+            if beginning is not None:
+                beginning.set(None)
         elif self._begun and self._is_forgotten(entry):
-            self.restore(entry.home, self.copies.take_over(entry.home), lambda: None)
+            self._runtime.start("restore a home", self.restore(home, self.replicas.take_over(home)))
 
     def _is_forgotten(self, entry: Entry) -> bool:
-        """Whether this node hosts a home, says the directory, and has lost it with its disk."""
-        is_mine = entry.host.id == self._services.me.id and not entry.gone
-        busy = entry.home in self._keepers or entry.home in self._moves or entry.home in self._restoring
+        """Return whether this node hosts a home, says the directory, and has lost it with its disk."""
+        is_mine = entry.host.id == self._runtime.me.id and not entry.gone
+        busy = entry.home in self._replicators or entry.home in self._moves or entry.home in self._restoring
         return is_mine and not busy and self._accepting
 
     def check(self) -> None:
         """Assert what must hold at all times."""
         for home in self.homes.values():
             home.check()
-        assert self.homes.keys() <= self._keepers.keys()
+        assert self.homes.keys() <= self._replicators.keys()
+
+
+class _Collection:
+    """Collects the records of a home whose disk is lost from all members, a few members at a time."""
+
+    def __init__(
+        self, runtime: Runtime, settings: NodeSettings, directory: Directory, home: HomeId, records: list[Record]
+    ) -> None:
+        self._runtime = runtime
+        self._timeout_us = settings.query_timeout_us
+        self._directory = directory
+        self._home = home
+        self._found = {record.name: record for record in records}
+        self._heard: set[NodeId] = set()  # those that gave all that they have
+        self._asked: set[NodeId] = set()
+        self._ended: Signal[None] = Signal()  # set when the next of those that are asked is done
+
+    async def run(self) -> list[Record]:
+        """Return the latest records once every member of the directory has given all that it has."""
+        while silent := [peer for peer in self._directory.others() if peer.id not in self._heard]:
+            for peer in silent:
+                if peer.id not in self._asked and len(self._asked) < FETCHES_MAX:
+                    self._asked.add(peer.id)
+                    self._runtime.start("fetch replicas", self._ask(peer))
+            await self._ended
+            self._ended = Signal()
+        return list(self._found.values())
+
+    async def _ask(self, peer: Peer) -> None:
+        if await self._fetch_all(peer):
+            self._heard.add(peer.id)
+        self._asked.discard(peer.id)
+        if not self._ended.is_set:
+            self._ended.set(None)
+
+    async def _fetch_all(self, peer: Peer) -> bool:
+        """Fetch page by page; return whether it was all, from a node whose directory is merged here."""
+        after = ""
+        while True:
+            reply = await self._runtime.ask(peer, FetchReplicas(0, self._home, after), self._timeout_us)
+            if not isinstance(reply, ReplicasFetched):
+                await self._runtime.sleep(self._timeout_us)
+                return False
+            for record in reply.records:
+                known = self._found.get(record.name)
+                if record.home == self._home and (known is None or known.version < record.version):
+                    self._found[record.name] = record
+            if reply.more and reply.records:
+                after = reply.records[-1].name
+            elif self._directory.has_merged(reply.digest):
+                return True
+            else:
+                await self._directory.compare(peer)
+                return False

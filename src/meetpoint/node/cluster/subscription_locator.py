@@ -1,20 +1,22 @@
-"""Which node hosts the subscription of a name: asked of all nodes, as a name may be anywhere.
+"""Finds the node that hosts the subscription of a name: asks all nodes, as a name may be anywhere.
 
 That nobody has it is believed only where every node has answered, and none of them had a list of homes that the asker
 did not know when it began to ask: a home that moved meanwhile may have been asked for where it was not yet, and where
-it was no longer. Then all are asked again, for a while; whoever did not answer by then is named.
+it was no longer. Then all are asked again, for a while; nodes that did not answer by then are named.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, NamedTuple
 
-from meetpoint.api.ids import NodeId, Peer
+from meetpoint.api.ids import Peer
 from meetpoint.api.messages import Message, Query, Reply
 from meetpoint.api.outcomes import Located, Refused
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.overlay import Handler
+from meetpoint.node.runtime.flow import Signal
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
 
@@ -25,124 +27,113 @@ NAMED_MAX: Final = 3
 
 
 class LocateSubscription(Query, frozen=True, array_like=True, gc=False, tag="where"):
-    """Has a home at your node a subscription of this name?"""
+    """Asks whether a home at a node has a subscription of this name."""
 
     name: str
 
 
 class SubscriptionLocation(Reply, frozen=True, array_like=True, gc=False, tag="where_is"):
-    """Whether one has; what it wants; and the digest of the directory here."""
+    """Says whether one has, with which filter, and the digest of the sender's directory."""
 
     here: bool
     filter: str
     digest: bytes
 
 
-class SubscriptionLocator:
-    """One node's part."""
+class _Round(NamedTuple):
+    """All nodes were asked once: what was found, which are silent, and which know homes that are unknown here."""
 
-    def __init__(self, services: Runtime, settings: NodeSettings, hosting: HomeManager) -> None:
-        self._services = services
+    found: Located | None
+    silent: tuple[Peer, ...] = ()
+    newer: tuple[Peer, ...] = ()
+
+
+class SubscriptionLocator:
+    """Locates subscriptions for the clients of one node, and answers other nodes."""
+
+    def __init__(self, runtime: Runtime, settings: NodeSettings, home_manager: HomeManager) -> None:
+        self._runtime = runtime
         self._settings = settings
-        self._hosting = hosting
+        self._home_manager = home_manager
 
     def handlers(self) -> dict[type[Message], Handler]:
-        """Which messages ask for a subscription."""
-        return {LocateSubscription: self._where}  # type: ignore[dict-item]
+        """Return the handler of questions."""
+        return {LocateSubscription: self._located_here}  # type: ignore[dict-item]
 
     def _here(self, name: str) -> str | None:
-        for home in self._hosting.homes.values():
+        for home in self._home_manager.homes.values():
             subscription = home.subscription(name)
             if subscription is not None:
                 return subscription.filter
         return None
 
-    def _where(self, source: Peer, message: LocateSubscription) -> None:
+    def _located_here(self, source: Peer, message: LocateSubscription) -> None:
         filter_ = self._here(message.name)
-        # Who has yet to bring back a home, or just gives one away, does not know: it had better be asked again.
-        if filter_ is not None or self._hosting.serves_all:
-            digest = self._hosting.directory.digest
-            self._services.send(
+        # A node that has yet to bring back a home, or just gives one away, does not know: it had better be asked again.
+        if filter_ is not None or self._home_manager.serves_all:
+            digest = self._home_manager.directory.digest
+            self._runtime.send(
                 source, SubscriptionLocation(message.request, filter_ is not None, filter_ or "", digest)
             )
 
     def locate(self, name: str, request: int) -> None:
         """Find a subscription, and answer a client."""
-        until = self._services.now + self._settings.locate_us
-        directory = self._hosting.directory
-        known = b""
+        self._runtime.start("locate a subscription", self._locate(name, request))
 
-        def begin() -> None:
-            nonlocal known
+    async def _locate(self, name: str, request: int) -> None:
+        until = self._runtime.now + self._settings.locate_us
+        directory = self._home_manager.directory
+        while True:
             known = directory.digest
             filter_ = self._here(name)
             if filter_ is not None:
-                self._services.answer(request, Located(self._services.me, filter_))
+                self._runtime.answer(request, Located(self._runtime.me, filter_))
                 return
-            others = directory.others()
-            _Round(self._services, self._settings, directory.has_merged, name, others, ended)
-
-        def ended(found: Located | None, silent: list[Peer], newer: list[Peer]) -> None:
+            found, silent, newer = await self._ask_all(name)
             if found is not None:
-                self._services.answer(request, found)
-            elif not silent and not newer and known == directory.digest and self._hosting.serves_all:
-                self._services.answer(request, Located(None))
-            elif self._services.now >= until:
-                self._services.answer(request, Refused(_not_known(name, silent), retry=True))
-            else:
-                for peer in newer[:1]:
-                    directory.compare(peer, lambda _: None)
-                self._services.after(self._settings.query_timeout_us // 4, begin)
+                self._runtime.answer(request, found)
+                return
+            if not silent and not newer and known == directory.digest and self._home_manager.serves_all:
+                self._runtime.answer(request, Located(None))
+                return
+            if self._runtime.now >= until:
+                self._runtime.answer(request, Refused(_not_known(name, silent), retry=True))
+                return
+            for peer in newer[:1]:
+                directory.compare(peer)
+            await self._runtime.sleep(self._settings.query_timeout_us // 4)
 
-        begin()
+    def _ask_all(self, name: str) -> Signal[_Round]:
+        """Ask all nodes at once; set when one has the subscription, or all have answered or are silent."""
+        directory = self._home_manager.directory
+        ended: Signal[_Round] = Signal()
+        open_ = {peer.id: None for peer in directory.others()}
+        silent: list[Peer] = []
+        newer: list[Peer] = []
 
+        def answered(peer: Peer, reply: Reply | None) -> None:
+            del open_[peer.id]
+            if ended.is_set:
+                return
+            if not isinstance(reply, SubscriptionLocation):
+                silent.append(peer)
+            elif reply.here:
+                ended.set(_Round(Located(peer, reply.filter)))
+                return
+            elif not directory.has_merged(reply.digest):
+                newer.append(peer)
+            if not open_:
+                ended.set(_Round(None, tuple(silent), tuple(newer)))
 
-class _Round:
-    """All nodes are asked once."""
-
-    def __init__(
-        self,
-        services: Runtime,
-        settings: NodeSettings,
-        has_merged: Callable[[bytes], bool],
-        name: str,
-        peers: list[Peer],
-        then: Callable[[Located | None, list[Peer], list[Peer]], None],
-    ) -> None:
-        self._open: dict[NodeId, None] = {peer.id: None for peer in peers}
-        self._silent: list[Peer] = []
-        self._newer: list[Peer] = []
-        self._has_merged = has_merged
-        self._then: Callable[[Located | None, list[Peer], list[Peer]], None] | None = then
-        for peer in peers:
-
-            def answered(reply: Reply | None, peer: Peer = peer) -> None:
-                self._answered(peer, reply)
-
-            services.ask(peer, lambda number: LocateSubscription(number, name), answered, settings.query_timeout_us)
-        self._end_if_all()
-
-    def _answered(self, peer: Peer, reply: Reply | None) -> None:
-        del self._open[peer.id]
-        if self._then is None:
-            return
-        if not isinstance(reply, SubscriptionLocation):
-            self._silent.append(peer)
-        elif reply.here:
-            then, self._then = self._then, None
-            then(Located(peer, reply.filter), [], [])
-            return
-        elif not self._has_merged(reply.digest):
-            self._newer.append(peer)
-        self._end_if_all()
-
-    def _end_if_all(self) -> None:
-        if not self._open and self._then is not None:
-            then, self._then = self._then, None
-            then(None, self._silent, self._newer)
+        for peer in directory.others():
+            question = LocateSubscription(0, name)
+            self._runtime.ask(peer, question, self._settings.query_timeout_us).then(partial(answered, peer))
+        if not open_:
+            ended.set(_Round(None))
+        return ended
 
 
-def _not_known(name: str, silent: list[Peer]) -> str:
+def _not_known(name: str, silent: Sequence[Peer]) -> str:
     if not silent:
         return f"homes are moving, and subscription {name!r} with one of them, maybe; ask again"
     named = ", ".join(peer.address for peer in silent[:NAMED_MAX])

@@ -22,28 +22,13 @@ import msgspec
 
 from meetpoint.api.ids import EventKey
 from meetpoint.api.limits import SECOND_US
+from meetpoint.node.settings import DAY_US, QueueLimits
 
-__all__ = ["DAY_US", "ConsumerQueue", "Dead", "QueueLimits"]
+__all__ = ["ConsumerQueue", "Dead"]
 
-DAY_US: Final = 24 * 3600 * SECOND_US
 _WAITING, _NOTIFIED, _ASIDE = range(3)
 STALE_MAX: Final = 64
 """How many things that are no longer so a line keeps in its order of times, beside as many as there are."""
-
-
-class QueueLimits(msgspec.Struct, frozen=True):
-    """What a line holds at most, and how often it tries."""
-
-    events_max: int
-    bytes_max: int
-    age_us_max: int
-    acknowledge_us: int
-    retries_us: tuple[int, ...]
-
-    @property
-    def tries_max(self) -> int:
-        """How often an event is notified."""
-        return len(self.retries_us) + 1
 
 
 class Dead(msgspec.Struct, frozen=True, gc=False):

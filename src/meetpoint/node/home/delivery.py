@@ -1,18 +1,20 @@
-"""What a home has for its subscribers: the events that matched, from the moment they come until they are acknowledged.
+"""Delivery: the events of a home that matched, from the moment they come until its subscribers acknowledge them.
 
-    taken -> safe on two disks -> its turn in the publisher's order (`ordering`) -> the lines of its names (`lines`)
+    taken -> safe on two disks -> in the publisher's order (`ReorderBuffer`) -> the consumer queues of its names
 
 An event is queued once for all names that it matches, in one record, and leaves the queue when the last of them has
 acknowledged it, or is a dead letter. Acknowledgements are written a few at a time: should one be forgotten, the
-subscriber gets the event again, marked. Whatever is found in the queue after a restart may have been notified, and goes
-out marked, in its turn.
+subscriber gets the event again, marked. An event found in the queue after a restart may have been notified, and goes
+out marked, in its order.
 
-Names that want an event at most once have no part in the record, and no line: they are notified when its turn comes.
+Names that want an event at most once have no part in the record, and no consumer queue: they are notified in its order.
+
+Every event that matches passes here: it goes on by callbacks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -25,14 +27,13 @@ from meetpoint.language.events.event import Event
 from meetpoint.node.cluster.replication import Replicator
 from meetpoint.node.home.consumer_queue import ConsumerQueue, Dead
 from meetpoint.node.home.dead_letters import DEAD, REASON_MAX, DeadLetter, DeadLetters, DeadRecord
-from meetpoint.node.home.dedup_window import DedupRecord, DedupWindow
-from meetpoint.node.home.publisher_order import Watermarks
-from meetpoint.node.home.reorder_buffer import ReorderBuffer
+from meetpoint.node.home.dedup import DedupRecord, DedupWindow
+from meetpoint.node.home.publisher_order import ReorderBuffer, Watermarks
 from meetpoint.node.home.sequence_set import SequenceRecord, SequenceSet
 from meetpoint.node.home.subscription_table import event_of
-from meetpoint.node.runtime.deadlines import Deadlines
-from meetpoint.node.runtime.debounce import FLUSH_US, Debouncer
+from meetpoint.node.runtime.flow import DONE, Signal
 from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.node.runtime.timers import FLUSH_US, Deadlines, Debouncer
 from meetpoint.node.settings import NodeSettings
 
 __all__ = ["Deliveries"]
@@ -40,13 +41,13 @@ __all__ = ["Deliveries"]
 QUEUE: Final = "queue/"
 SEEN: Final = "seen/"
 COPY_BYTES: Final = 64
-"""What an event takes in a line, beside its content."""
+"""The bytes that an event takes in a consumer queue, beside its content."""
 AGAIN_MAX: Final = 4
-"""So many of those that bring an event once more are told when it is safe, the latest; others ask again anyway."""
+"""How many senders of an event that came again are told when it is safe, the latest; others ask again anyway."""
 
 
 class Waiting(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An event in the queue, the names it is for, and those that it was for and who have it."""
+    """The record of an event in the queue: the names it is for, and those that have it already."""
 
     names: tuple[str, ...]
     content: bytes
@@ -54,7 +55,7 @@ class Waiting(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class _Entry:
-    """The same in memory."""
+    """An event in the queue, in memory."""
 
     __slots__ = ("again", "content", "done", "id", "is_kept", "names", "notified", "safe")
 
@@ -68,41 +69,43 @@ class _Entry:
         self.notified = False
         """Whether it may have been notified in a former life of the home."""
         self.done: list[str] = []
-        self.again: tuple[Callable[[], None], ...] = ()
-        """Whom to tell when it is safe, of those that brought it once more."""
+        self.again: tuple[Signal[None], ...] = ()
+        """Set when it is safe: the senders that brought it once more wait for that."""
 
 
 class Deliveries:
-    """The queue, the lines and the dead letters of one home."""
+    """The queue, the consumer queues and the dead letters of one home."""
 
-    def __init__(self, keeper: Replicator, services: Runtime, settings: NodeSettings, watermarks: Watermarks) -> None:
-        self._keeper = keeper
-        self._services = services
+    def __init__(
+        self, replicator: Replicator, runtime: Runtime, settings: NodeSettings, watermarks: Watermarks
+    ) -> None:
+        self._replicator = replicator
+        self._runtime = runtime
         self._settings = settings
         self._limits = settings.line
         self._queue: dict[EventKey, _Entry] = {}
-        self._turns = ReorderBuffer(keeper.home, services, settings, watermarks, self._bring)
+        self._reorder = ReorderBuffer(replicator.home, runtime, settings, watermarks, self._enqueue)
         self._recent = DedupWindow(settings.recent_us, settings.recent_max)
         self._dead = DeadLetters(settings.dead_letters_max, settings.dead_bytes_max)
-        self.lines: dict[str, ConsumerQueue] = {}
-        self._serving = False
+        self.queues: dict[str, ConsumerQueue] = {}
+        self._client_requests_ = False
         # What is to be written: events that left the queue, those that lost some names, dead letters, forgotten ones.
         self._left: dict[EventKey, tuple[str, tuple[str, ...]]] = {}
         self._changed: dict[EventKey, None] = {}
         self._died: dict[EventKey, None] = {}
-        self._flushing = Debouncer(services, FLUSH_US, self.flush)
-        self._alarms = Deadlines(services, self._tend)
+        self._flushing = Debouncer(runtime, FLUSH_US, self.flush)
+        self._alarms = Deadlines(runtime, self._tend)
         self._prune_timer: int | None = None
 
     # -- coming back ---------------------------------------------------------------------------------------------------
 
     def recover(self, subscriptions: Iterable[tuple[str, SubscriptionOptions]]) -> None:
-        """Take back what the records say."""
-        now = self._services.now
+        """Take back what was on disk."""
+        now = self._runtime.now
         dead: list[tuple[EventKey, DeadRecord]] = []
         for name, terms in subscriptions:
             self.open(name, terms)
-        for name, record in sorted(self._keeper.records.items()):
+        for name, record in sorted(self._replicator.records.items()):
             table, slash, rest = name.partition("/")
             value = record.value
             if value is None or not slash:
@@ -112,7 +115,7 @@ class Deliveries:
             elif table == "seen":
                 home, stream = rest.split("/")
                 seen = SequenceSet.of(msgspec.msgpack.decode(value, type=SequenceRecord))
-                self._turns.recover(HomeId(bytes.fromhex(home)), int(stream), seen)
+                self._reorder.recover(HomeId(bytes.fromhex(home)), int(stream), seen)
             elif table == "dead":
                 dead.append((_event_key(rest), msgspec.msgpack.decode(value, type=DeadRecord)))
             elif table == "recent":
@@ -122,7 +125,7 @@ class Deliveries:
         for event in sorted(self._queue):
             read = _read(self._queue[event].content)
             publisher, sequence = ("", 0) if read is None else (read.publisher, read.sequence)
-            self._turns.hold(event, publisher, sequence, safe=True)
+            self._reorder.hold(event, publisher, sequence, safe=True)
 
     def _recover_one(self, event: EventKey, waiting: Waiting) -> None:
         read = _read(waiting.content)
@@ -131,111 +134,112 @@ class Deliveries:
         entry.done += waiting.done
         self._queue[event] = entry
         if read is not None:
-            self._recent.add(read.id, (*waiting.names, *waiting.done), self._services.now)
+            self._recent.add(read.id, (*waiting.names, *waiting.done), self._runtime.now)
 
     def start(self) -> None:
-        """The home is hosted here and safe, or stays here after all."""
-        self._serving = True
+        """Serve: the home is hosted here and safe, or stays here after all."""
+        self._client_requests_ = True
         for event, entry in list(self._queue.items()):
             # A copy may be older than the end of a subscription, and bring back what waited for it.
-            ended = [name for name in entry.names if name not in self.lines]
+            ended = [name for name in entry.names if name not in self.queues]
             if ended:
                 self._lose(event, ended)
-        for name, line in self.lines.items():
-            line.recall()
-            self._pump(name, line)
-        self._turns.start()
+        for name, queue in self.queues.items():
+            queue.recall()
+            self._pump(name, queue)
+        self._reorder.start()
         self._flush_soon()
         self._prune_later()
 
     def pause(self) -> None:
-        """Write nothing and notify nobody, for now: the home is about to move. `start` goes on."""
-        self._serving = False
-        self._turns.serving = False
+        """Write nothing and notify nobody: the home is about to move. `start` goes on."""
+        self._client_requests_ = False
+        self._reorder.serving = False
         self._flushing.stop()
         if self._prune_timer is not None:
-            self._services.cancel(self._prune_timer)
+            self._runtime.cancel(self._prune_timer)
             self._prune_timer = None
         self._alarms.clear()
 
-    # -- lines ---------------------------------------------------------------------------------------------------------
+    # -- consumer queues -----------------------------------------------------------------------------------------------
 
     def open(self, name: str, terms: SubscriptionOptions) -> None:
-        """There is a subscription of a name, or it is another way."""
+        """Have a consumer queue for a subscription that is new, or changed."""
         if not terms.durable:
             return
-        line = self.lines.get(name)
-        if line is None:
-            line = self.lines[name] = ConsumerQueue(self._limits, self._settings.window)
-        if line.paused is not terms.paused:
-            line.paused = terms.paused
-            self._pump(name, line)
+        queue = self.queues.get(name)
+        if queue is None:
+            queue = self.queues[name] = ConsumerQueue(self._limits, self._settings.window)
+        if queue.paused is not terms.paused:
+            queue.paused = terms.paused
+            self._pump(name, queue)
 
     def close(self, name: str) -> None:
-        """A subscription has ended, and nothing waits for it any more."""
-        self.lines.pop(name, None)
+        """Drop what waits for a subscription that has ended."""
+        self.queues.pop(name, None)
         for event in [event for event, entry in self._queue.items() if name in entry.names]:
             self._lose(event, (name,))
         self._flush_soon()
 
     def attend(self, name: str, window: int) -> None:
-        """Someone takes notifications of a name."""
-        line = self.lines.get(name)
-        if line is not None:
-            line.attend(min(max(1, window), WINDOW_MAX))
-            self._pump(name, line)
+        """Notify a subscriber of a name from now on."""
+        queue = self.queues.get(name)
+        if queue is not None:
+            queue.attend(min(max(1, window), WINDOW_MAX))
+            self._pump(name, queue)
 
     def leave(self, name: str) -> None:
-        """Nobody does any more."""
-        line = self.lines.get(name)
-        if line is not None:
-            line.leave()
+        """Notify nobody of a name any more."""
+        queue = self.queues.get(name)
+        if queue is not None:
+            queue.leave()
 
-    def _pump(self, name: str, line: ConsumerQueue) -> None:
-        """Notify of what has its turn in one line, and see that it is looked at in time."""
-        if not self._serving:
+    def _pump(self, name: str, queue: ConsumerQueue) -> None:
+        """Notify of what is next in one consumer queue, and look at it again in time."""
+        if not self._client_requests_:
             return
-        for event, redelivered in line.take(self._services.now):
+        for event, redelivered in queue.take(self._runtime.now):
             self._notify(event, (name,), self._queue[event], redelivered)
-        self._arrange(name, line)
+        self._arrange(name, queue)
 
     def _notify(self, event: EventKey, names: tuple[str, ...], entry: _Entry, redelivered: bool) -> None:
-        self._services.notify(event, names, entry.content, redelivered)
-        if self._services.tracing:
-            self._services.trace(event, "notified", self._keeper.home, names, "again" if redelivered else "")
+        self._runtime.notify(event, names, entry.content, redelivered)
+        if self._runtime.tracing:
+            self._runtime.trace(event, "notified", self._replicator.home, names, "again" if redelivered else "")
 
-    def _arrange(self, name: str, line: ConsumerQueue) -> None:
-        at = line.due()
+    def _arrange(self, name: str, queue: ConsumerQueue) -> None:
+        at = queue.due()
         if at is not None:
             self._alarms.set(name, at)
 
     def _tend(self, name: str) -> None:
-        line = self.lines.get(name)
-        if line is not None and self._serving:
-            self._bury(name, line.tend(self._services.now))
-            self._pump(name, line)
+        queue = self.queues.get(name)
+        if queue is not None and self._client_requests_:
+            self._bury(name, queue.tend(self._runtime.now))
+            self._pump(name, queue)
 
     # -- events that come ----------------------------------------------------------------------------------------------
 
     def has_taken(self, event: EventKey) -> bool:
-        """Whether the event has come here before."""
-        return self._turns.has_taken(event)
+        """Return whether the event has come here before."""
+        return self._reorder.has_taken(event)
 
-    def take_again(self, event: EventKey, then: Callable[[], None]) -> None:
-        """An event has come once more: `then` when it need not come again, unless others ask for that meanwhile.
+    def take_again(self, event: EventKey) -> Signal[None]:
+        """Take an event that came once more; set when it need not come again, unless others ask for that meanwhile.
 
         A disk may be full for hours, and all that is not safe is brought again and again: what is remembered of it must
         not grow.
         """
         entry = self._queue.get(event)
         if entry is None or entry.safe:
-            then()
-        else:
-            entry.again = (*entry.again, then)[-AGAIN_MAX:]
+            return DONE
+        safe: Signal[None] = Signal()
+        entry.again = (*entry.again, safe)[-AGAIN_MAX:]
+        return safe
 
     def skip_to(self, event: EventKey, floor: int) -> None:
-        """All events of the stream up to a number are settled: none of them will come."""
-        self._turns.skip_to(event, floor)
+        """Expect no event of the stream up to a number: all are fully acknowledged."""
+        self._reorder.skip_to(event, floor)
 
     def take(
         self,
@@ -243,67 +247,66 @@ class Deliveries:
         content: bytes,
         matched: dict[str, SubscriptionOptions],
         read: Event | None,
-        then: Callable[[], None],
-    ) -> None:
-        """An event has come that matches some names; `then` when it need not come again."""
+    ) -> Signal[None]:
+        """Take an event that matches some names; set when it need not come again."""
         names = [name for name, terms in matched.items() if terms.durable or not terms.paused]
         if names and read is not None:
             names = self._not_repeated(event, read.id, names)
-        if self._services.tracing:
-            self._services.trace(event, "taken", self._keeper.home, names)
+        if self._runtime.tracing:
+            self._runtime.trace(event, "taken", self._replicator.home, names)
         if not names or read is None:
-            self._turns.pass_by(event)
-            then()
-            return
+            self._reorder.pass_by(event)
+            return DONE
         kept = tuple(name for name in names if matched[name].durable)
         entry = self._queue[event] = _Entry(read.id, names, content, is_kept=bool(kept))
-        self._turns.hold(event, read.publisher, read.sequence, safe=not kept)
+        self._reorder.hold(event, read.publisher, read.sequence, safe=not kept)
         if not kept:
-            then()
-            return
+            return DONE
+        taken: Signal[None] = Signal()
 
-        def safe() -> None:
+        def safe(_: object) -> None:
             entry.safe = True
-            self._turns.is_safe(event)
+            self._reorder.is_safe(event)
             again, entry.again = entry.again, ()
-            for each in (then, *again):
-                each()
+            for each in (taken, *again):
+                each.set(None)
 
         waiting = msgspec.msgpack.encode(Waiting(kept, content))
-        self._keeper.write([(QUEUE + _path(event), waiting)], (), safe)
+        self._replicator.commit([(QUEUE + _path(event), waiting)]).then(safe)
+        return taken
 
     def _not_repeated(self, event: EventKey, id_: str, names: list[str]) -> list[str]:
-        """The names for which the same event was not queued a short while ago, maybe under another key."""
-        now = self._services.now
+        """Return the names for which the same event was not queued a short while ago, maybe under another key."""
+        now = self._runtime.now
         known = self._recent.names(id_, now)
         if known:
             repeated = [name for name in names if name in known]
             names = [name for name in names if name not in known]
             if repeated:
-                self._services.observe("event_repeated", len(repeated))
-                self._services.trace(event, "repeated", self._keeper.home, repeated)
+                self._runtime.observe("event_repeated", len(repeated))
+                self._runtime.trace(event, "repeated", self._replicator.home, repeated)
         if names:
             self._recent.add(id_, names, now)
         return names
 
-    def _bring(self, event: EventKey) -> None:
-        """The turn of an event has come: it joins the lines of its names."""
+    def _enqueue(self, event: EventKey) -> None:
+        """Put an event that is next in its publisher's order into the consumer queues of its names."""
         entry = self._queue[event]
-        now, size = self._services.now, len(entry.content) + COPY_BYTES
+        now, size = self._runtime.now, len(entry.content) + COPY_BYTES
         due: dict[tuple[EventKey, bool], list[str]] = {}
         once: list[str] = []
         for name in list(entry.names):
-            line = self.lines.get(name)
-            if line is None:
+            queue = self.queues.get(name)
+            if queue is None:
                 due.setdefault((event, False), []).append(name)
                 once.append(name)
                 continue
-            dead = line.put(event, size, now, notified=entry.notified)
+            dead = queue.put(event, size, now, notified=entry.notified)
             if dead:
                 self._bury(name, dead)
-            for turn in line.take(now):
-                due.setdefault(turn, []).append(name)
-            self._arrange(name, line)
+            for notice in queue.take(now):
+                due.setdefault(notice, []).append(name)
+            self._arrange(name, queue)
         for (each, redelivered), names in due.items():
             self._notify(each, tuple(names), self._queue[each], redelivered)
         if once:
@@ -313,45 +316,45 @@ class Deliveries:
     # -- leaving the queue ---------------------------------------------------------------------------------------------
 
     def acknowledge(self, event: EventKey, names: Iterable[str]) -> None:
-        """The subscribers of these names have an event. Should that be forgotten, they get it again, marked."""
+        """Take note that subscribers have an event. Should that be lost, they get it again, marked."""
         if event not in self._queue:
             return
-        lost = [name for name in names if (line := self.lines.get(name)) is not None and line.remove(event)]
+        lost = [name for name in names if (queue := self.queues.get(name)) is not None and queue.remove(event)]
         if not lost:
             return
-        if self._services.tracing:
-            self._services.trace(event, "acknowledged", self._keeper.home, lost)
+        if self._runtime.tracing:
+            self._runtime.trace(event, "acknowledged", self._replicator.home, lost)
         self._lose(event, lost)
         for name in lost:
-            self._pump(name, self.lines[name])
+            self._pump(name, self.queues[name])
         self._flush_soon()
 
     def reject(self, event: EventKey, names: Iterable[str], reason: str, *, final: bool = False) -> None:
-        """The subscribers of these names could not use an event: they get it again, a few times; never, if `final`."""
-        now, reason = self._services.now, reason[:REASON_MAX]
+        """Take note that subscribers could not use an event: they get it again, a few times; never, if `final`."""
+        now, reason = self._runtime.now, reason[:REASON_MAX]
         for name in names:
-            line = self.lines.get(name)
-            if line is not None and event in line:
-                self._services.trace(event, "rejected", self._keeper.home, (name,), reason)
-                dead = line.reject(event, reason, now, final=final)
+            queue = self.queues.get(name)
+            if queue is not None and event in queue:
+                self._runtime.trace(event, "rejected", self._replicator.home, (name,), reason)
+                dead = queue.reject(event, reason, now, final=final)
                 self._bury(name, [] if dead is None else [dead])
-                self._pump(name, line)
+                self._pump(name, queue)
 
     def _bury(self, name: str, dead: Iterable[Dead]) -> None:
-        """Events leave the line of a name as dead letters."""
+        """Have events leave the consumer queue of a name as dead letters."""
         for each in dead:
             entry = self._queue[each.event]
-            self._services.observe("dead_letter")
-            self._services.trace(each.event, "dead", self._keeper.home, (name,), each.reason)
-            forgotten = self._dead.put(each.event, name, entry.content, each.reason, self._services.now)
+            self._runtime.observe("dead_letter")
+            self._runtime.trace(each.event, "dead", self._replicator.home, (name,), each.reason)
+            forgotten = self._dead.put(each.event, name, entry.content, each.reason, self._runtime.now)
             if forgotten:
-                self._services.observe("dead_letter_forgotten", len(forgotten))
+                self._runtime.observe("dead_letter_forgotten", len(forgotten))
             self._died.update(dict.fromkeys((each.event, *forgotten)))
             self._lose(each.event, (name,))
         self._flush_soon()
 
     def _lose(self, event: EventKey, names: Iterable[str], *, recorded: bool = True) -> None:
-        """An event is no longer for these names, of which the record tells or does not."""
+        """Drop these names from an event, of which the record tells or does not."""
         entry = self._queue[event]
         recorded = recorded and entry.is_kept
         for name in names:
@@ -365,12 +368,12 @@ class Deliveries:
             return
         del self._queue[event]
         self._changed.pop(event, None)
-        self._turns.drop(event)
+        self._reorder.drop(event)
         if entry.is_kept:
             self._left[event] = (entry.id, tuple(entry.done))
 
     def forget(self, event: EventKey, within: str = "") -> bool:
-        """A dead letter is not wanted any more by names that begin so; false where there is none."""
+        """Forget a dead letter for names that begin so; return whether there was one."""
         known = self._dead.forget(event, within)
         if known:
             self._died[event] = None
@@ -380,25 +383,25 @@ class Deliveries:
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def _flush_soon(self) -> None:
-        if self._serving and (self._left or self._changed or self._died):
+        if self._client_requests_ and (self._left or self._changed or self._died):
             self._flushing.soon()
 
     def flush(self) -> None:
         """Write what has changed since the last time, all together."""
         if not (self._left or self._changed or self._died):
             return
-        now = self._services.now
+        now = self._runtime.now
         values: list[tuple[str, bytes | None]] = []
         streams = dict.fromkeys((event.home, event.stream) for event in self._left)
         for home, stream in streams:
-            seen = self._turns.source(EventKey(home, stream, 0)).seen.record()
+            seen = self._reorder.source(EventKey(home, stream, 0)).seen.record()
             values.append((f"{SEEN}{home.hex()}/{stream}", msgspec.msgpack.encode(seen)))
         ids = [(id_, names) for id_, names in self._left.values() if id_]
         if ids:
             values.append(self._recent.record(ids, now))
         for event in self._changed:
             entry = self._queue[event]
-            kept = tuple(name for name in entry.names if name in self.lines)
+            kept = tuple(name for name in entry.names if name in self.queues)
             waiting = Waiting(kept, entry.content, tuple(entry.done))
             values.append((QUEUE + _path(event), msgspec.msgpack.encode(waiting)))
         erased = [QUEUE + _path(event) for event in self._left]
@@ -412,28 +415,28 @@ class Deliveries:
         self._left.clear()
         self._changed.clear()
         self._died.clear()
-        self._keeper.write(values, erased)
+        self._replicator.write(values, erased)
         self._prune_later()
 
     def _prune_later(self) -> None:
         due = self._recent.due
-        if due is None or self._prune_timer is not None or not self._serving:
+        if due is None or self._prune_timer is not None or not self._client_requests_:
             return
-        self._prune_timer = self._services.after(max(0, due - self._services.now), self._prune)
+        self._prune_timer = self._runtime.after(max(0, due - self._runtime.now), self._prune)
 
     def _prune(self) -> None:
         self._prune_timer = None
-        if self._serving:
-            outdated = self._recent.outdated(self._services.now)
+        if self._client_requests_:
+            outdated = self._recent.outdated(self._runtime.now)
             if outdated:
-                self._keeper.write((), outdated)
+                self._replicator.write((), outdated)
             self._prune_later()
 
     # -- seen from outside ---------------------------------------------------------------------------------------------
 
     @property
     def queued(self) -> int:
-        """How many events wait for subscribers."""
+        """The number of events that wait for subscribers."""
         return len(self._queue)
 
     @property
@@ -443,27 +446,31 @@ class Deliveries:
 
     @property
     def dead(self) -> int:
-        """How many dead letters there are."""
+        """The number of dead letters."""
         return len(self._dead)
 
     def dead_letters(self, within: str = "") -> list[DeadLetter]:
-        """All dead letters, or those of names that begin so."""
+        """Return all dead letters, or those of names that begin so."""
         return list(self._dead.letters(within))
 
     def check(self) -> None:
         """Assert what must hold at all times."""
         assert all(self.has_taken(event) for event in self._queue)
-        for name, line in self.lines.items():
-            line.check()
-            assert all(name in self._queue[event].names for event in line.events), "in a line, and not in the queue"
-        self._turns.check()
+        for name, queue in self.queues.items():
+            queue.check()
+            assert all(name in self._queue[event].names for event in queue.events), (
+                "in a consumer queue, and not in the queue"
+            )
+        self._reorder.check()
         for event, entry in self._queue.items():
-            in_lines = any(event in self.lines[name] for name in entry.names if name in self.lines)
-            assert in_lines is not self._turns.holds(event), "an event of the queue is in lines, or has yet its turn"
+            in_lines = any(event in self.queues[name] for name in entry.names if name in self.queues)
+            assert in_lines is not self._reorder.holds(event), (
+                "an event of the queue is in consumer queues, or held back"
+            )
 
 
 def _read(content: bytes) -> Event | None:
-    """The event; None where it is none, of a peer that erred."""
+    """Return the event; None where it is malformed, of a peer that erred."""
     try:
         return event_of(content)
     except EventError:

@@ -1,18 +1,20 @@
 """What the parts of a node may do: the only way from protocol code to the world.
 
 `Node.handle` begins a step, its parts call these methods, and the list that `begin` returned has the effects in the
-order of the calls. Timers, tickets and requests are numbers here and callbacks inside: a part says what shall happen
-next and need not keep a table. All of it is deterministic: numbers are counted, and `random` is seeded by the driver.
+order of the calls. Timers, tickets and requests are numbers outside and signals or callbacks inside: a part says what
+happens next and keeps no table. All of it is deterministic: numbers are counted, and the driver seeds `random`.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, Protocol
+
+import msgspec
 
 from meetpoint.api.ids import EventKey, HomeId, Peer
-from meetpoint.api.messages import Message, Reply
+from meetpoint.api.messages import Message, Query, Reply
 from meetpoint.api.outcomes import Outcome
 from meetpoint.node.runtime.effects import (
     Accepted,
@@ -29,7 +31,8 @@ from meetpoint.node.runtime.effects import (
     Stop,
     Trace,
 )
-from meetpoint.node.runtime.inputs import Instant
+from meetpoint.node.runtime.flow import Flow, Signal
+from meetpoint.node.runtime.inputs import Instant, Received
 from meetpoint.node.runtime.records import LOCAL, Record
 from meetpoint.node.runtime.ring import Ring
 
@@ -39,20 +42,21 @@ Then = Callable[[], None]
 
 
 class Packing(Protocol):
-    """Bytes from a message, and back: for messages that travel inside others, closed until they arrive."""
+    """Encodes messages that travel inside others, and decodes them where they arrive."""
 
     def encode(self, message: Message) -> bytes:
-        """The bytes of a message."""
+        """Return the bytes of a message."""
 
     def decode(self, data: bytes) -> Message:
-        """The message; raises what `wire` says of bytes that are none."""
+        """Return the message; raise `WireError` for bytes that are none."""
 
 
 class Runtime:
-    """One node's way to send, wait, keep and measure."""
+    """Lets the parts of one node send, wait, persist and measure, and runs their flows."""
 
     __slots__ = (
-        "_effects", "_numbers", "_replies", "_tickets", "_timers", "codec", "me", "now", "random", "ring", "tracing",
+        "_effects", "_flows", "_numbers", "_replies", "_tickets", "_timers",
+        "codec", "me", "now", "random", "ring", "tracing",
     )  # fmt: skip
 
     def __init__(self, me: Peer, ring: Ring, codec: Packing, seed: int) -> None:
@@ -62,12 +66,13 @@ class Runtime:
         self.random = random.Random(seed)
         self.now = Instant(0)
         self.tracing = False
-        """Whether anyone wants to know what becomes of each event."""
+        """Whether each step of every event is traced."""
         self._effects: list[Effect] = []
         self._numbers = self.random.getrandbits(32)  # in each life others: a late reply answers nobody
         self._timers: dict[int, Then] = {}
-        self._tickets: dict[int, Then] = {}
-        self._replies: dict[int, tuple[Peer, int, Callable[[Reply | None], None]]] = {}
+        self._tickets: dict[int, Signal[None]] = {}
+        self._replies: dict[int, tuple[Peer, int, Signal[Reply | None]]] = {}
+        self._flows: dict[Flow, None] = {}
 
     # -- what parts call -----------------------------------------------------------------------------------------------
 
@@ -76,44 +81,66 @@ class Runtime:
         assert to.id != self.me.id, f"{message!r} to oneself"
         self._effects.append(Send(to, message))
 
-    def ask(
-        self, to: Peer, query: Callable[[int], Message], then: Callable[[Reply | None], None], timeout_us: int
-    ) -> None:
-        """Send a query and call `then` with its reply, or with None when the time is over or the peer is lost."""
+    def ask(self, to: Peer, query: Query, timeout_us: int) -> Signal[Reply | None]:
+        """Send a query under a number of its own. The signal is the reply, or None: too late, or the peer is lost."""
         number = self._number()
         timer = self.after(timeout_us, lambda: self._give_up(number))
-        self._replies[number] = (to, timer, then)
-        self.send(to, query(number))
+        signal: Signal[Reply | None] = Signal()
+        self._replies[number] = (to, timer, signal)
+        self.send(to, msgspec.structs.replace(query, request=number))
+        return signal
 
     def after(self, delay_us: int, then: Then) -> int:
-        """Call `then` once, later; the number returned cancels it."""
+        """Call `then` once, later; return the number that cancels it."""
         timer = self._number()
         self._timers[timer] = then
         self._effects.append(SetTimer(timer, Instant(self.now + delay_us)))
         return timer
 
     def cancel(self, timer: int) -> None:
-        """The timer shall not fire; one that has fired is no matter."""
+        """Cancel a timer; one that has fired already does no harm."""
         if self._timers.pop(timer, None) is not None:
             self._effects.append(CancelTimer(timer))
 
-    def persist(self, records: Iterable[Record], erased: Iterable[tuple[bytes, str]], then: Then | None) -> None:
-        """Keep records on disk and forget names; call `then` when that is certain."""
+    def persist(self, records: Iterable[Record], erased: Iterable[tuple[bytes, str]] = ()) -> Signal[None]:
+        """Keep records on disk and forget names; the signal is set when that is certain."""
         ticket = self._number()
-        if then is not None:
-            self._tickets[ticket] = then
+        signal = self._tickets[ticket] = Signal()
         self._effects.append(Persist(ticket, tuple(records), tuple(erased)))
+        return signal
+
+    def sleep(self, delay_us: int) -> Signal[None]:
+        """Return a signal that is set after a while."""
+        signal: Signal[None] = Signal()
+        self.after(delay_us, lambda: signal.set(None))
+        return signal
+
+    def start(self, name: str, coroutine: Coroutine[Signal[Any], None, None], home: HomeId | None = None) -> Flow:
+        """Run a coroutine to its first wait; `Signal`s resume it. It ends with its home, where it belongs to one."""
+        flow = Flow(name, coroutine, self.now, home, self._flows)
+        flow.resume()
+        return flow
+
+    def end_flows(self, home: HomeId) -> None:
+        """Cancel what a home has begun: the home ends, or moves."""
+        for flow in [flow for flow in self._flows if flow.home == home]:
+            flow.cancel()
+
+    @property
+    def flows(self) -> tuple[Flow, ...]:
+        """All flows that run, the oldest first."""
+        return tuple(self._flows)
 
     def notify(self, event: EventKey, names: tuple[str, ...], content: bytes, redelivered: bool) -> None:
-        """Bring an event to subscribers of this node."""
+        """Notify subscribers of this node of an event."""
         self._effects.append(Notify(event, names, content, redelivered))
 
     def accepted(self, event: EventKey, content: bytes) -> None:
-        """An event is to be archived."""
+        """Have an event archived."""
         self._effects.append(Accepted(event, content))
 
     def ended(self, name: str, reason: str) -> None:
-        """A subscription has ended by itself."""
+        """Tell the driver that a subscription has ended by itself."""
         self._effects.append(Ended(name, reason))
 
     def trace(
@@ -125,7 +152,7 @@ class Runtime:
         detail: str = "",
         content: bytes = b"",
     ) -> None:
-        """Tell what became of an event, where anyone wants to know (`tracing`)."""
+        """Record a step of an event, where events are traced (`tracing`)."""
         if self.tracing:
             self._effects.append(Trace(event, step, home, tuple(names), detail, content))
 
@@ -134,58 +161,71 @@ class Runtime:
         self._effects.append(Answer(request, outcome))
 
     def observe(self, name: str, value: int = 1, subject: bytes = b"") -> None:
-        """Tell a measurement."""
+        """Count or measure under a name."""
         self._effects.append(Observe(name, value, subject))
 
     def stop(self) -> None:
-        """This node is done."""
+        """Tell the driver that this node is done."""
         self._effects.append(Stop())
 
-    # -- what the node calls -------------------------------------------------------------------------------------------
+    # -- what `handle` calls -------------------------------------------------------------------------------------------
 
     def begin(self, now: Instant) -> list[Effect]:
-        """A step begins: its effects will be in the list returned."""
+        """Begin a step: its effects will be in the list returned."""
         self.now = now
         effects = self._effects = []
         return effects
 
+    def received(self, item: Received, handlers: Mapping[type[Message], Callable[[Peer, Message], None]]) -> None:
+        """Hand a message to its handler, a reply to the signal that waits for it."""
+        message = item.message
+        handler = handlers.get(type(message))
+        if item.source.id == self.me.id:
+            self.observe("message_from_oneself")  # a peer that lies
+        elif handler is not None:
+            handler(item.source, message)
+        elif isinstance(message, Reply):
+            self.replied(item.source, message)
+        else:
+            self.observe("message_unexpected")
+
     def fired(self, timer: int) -> None:
-        """A timer fired; one that was cancelled meanwhile does nothing."""
+        """Take a timer that fired; one that was cancelled meanwhile does nothing."""
         then = self._timers.pop(timer, None)
         if then is not None:
             then()
 
     def persisted(self, ticket: int) -> None:
-        """A ticket is on disk."""
-        then = self._tickets.pop(ticket, None)
-        if then is not None:
-            then()
+        """Take the news that the records of a ticket are on disk."""
+        signal = self._tickets.pop(ticket, None)
+        if signal is not None:
+            signal.set(None)
 
     def replied(self, source: Peer, reply: Reply) -> None:
-        """A reply came. Late, repeated and unasked ones are counted and dropped."""
+        """Take a reply. Late, repeated and unasked ones are counted and dropped."""
         waiting = self._replies.get(reply.request)
         if waiting is None or waiting[0].id != source.id:
             self.observe("reply_unexpected")
             return
         del self._replies[reply.request]
         self.cancel(waiting[1])
-        waiting[2](reply)
+        waiting[2].set(reply)
 
     def lost(self, peer: Peer) -> None:
-        """A peer cannot be reached: whoever waits for it need not wait longer."""
+        """End all waiting for a peer that cannot be reached."""
         for number in [n for n, (to, _, _) in self._replies.items() if to.id == peer.id]:
             if number in self._replies:
                 self._give_up(number)
 
     @property
     def waiting(self) -> int:
-        """How many timers, tickets and replies are waited for: it stays bounded."""
+        """The number of timers, tickets and replies that are waited for; it stays bounded."""
         return len(self._timers) + len(self._tickets) + len(self._replies)
 
     def _give_up(self, number: int) -> None:
-        _, timer, then = self._replies.pop(number)
+        _, timer, signal = self._replies.pop(number)
         self.cancel(timer)
-        then(None)
+        signal.set(None)
 
     def _number(self) -> int:
         self._numbers += 1

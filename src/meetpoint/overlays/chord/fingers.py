@@ -190,8 +190,8 @@ class Fingers:
             self._ping(peer, exponent, 1)
 
     def _ping(self, peer: Peer, exponent: int, tries: int) -> None:
-        self._runtime.ask(
-            peer, Ping, lambda reply: self._ponged(peer, exponent, tries, reply), self._settings.query_timeout_us
+        self._runtime.ask(peer, Ping(0), self._settings.query_timeout_us).then(
+            lambda reply: self._ponged(peer, exponent, tries, reply)
         )
 
     def _ponged(self, peer: Peer, exponent: int, tries: int, reply: Reply | None) -> None:

@@ -185,8 +185,8 @@ class ChordMaintenance:
         self._tries = tries
         self._question += 1
         question = self._question
-        self._runtime.ask(
-            peer, GetState, lambda reply: self._answered(question, reply), self._settings.query_timeout_us
+        self._runtime.ask(peer, GetState(0), self._settings.query_timeout_us).then(
+            lambda reply: self._answered(question, reply)
         )
 
     def _answered(self, question: int, reply: Reply | None) -> None:
@@ -299,7 +299,9 @@ class ChordMaintenance:
 
     def _ping(self, peer: Peer, tries: int) -> None:
         self._pinged = peer
-        self._runtime.ask(peer, Ping, lambda reply: self._ponged(peer, tries, reply), self._settings.query_timeout_us)
+        self._runtime.ask(peer, Ping(0), self._settings.query_timeout_us).then(
+            lambda reply: self._ponged(peer, tries, reply)
+        )
 
     def _ponged(self, peer: Peer, tries: int, reply: Reply | None) -> None:
         if self._pinged is not peer:

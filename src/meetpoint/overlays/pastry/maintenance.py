@@ -185,11 +185,8 @@ class PastryMaintenance:
             self._table.report_changes()
 
         self._runtime.ask(
-            peer,
-            lambda number: Greet(number, life, state.near, told, asks, version, seen, echo, granted),
-            answered,
-            self._settings.greet_timeout_us,
-        )
+            peer, Greet(0, life, state.near, told, asks, version, seen, echo, granted), self._settings.greet_timeout_us
+        ).then(answered)
 
     def _may_ask(self, state: PastryState, node: bytes) -> bool:
         """Return whether to ask a node for a lease: a neighbour, and a joiner its left one first."""

@@ -1,156 +1,194 @@
-"""Bringing an event to the homes that may want it, until each has it safe."""
+"""Home fan-out: brings an event to the homes that may want it, until each has it safe; concurrent calls share one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Hashable, Mapping
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from meetpoint.api.ids import EventKey, HomeId
 from meetpoint.api.limits import SECOND_US
 from meetpoint.api.messages import Reply
 from meetpoint.node.cluster.home_manager import HomeManager
+from meetpoint.node.runtime.flow import Signal
 from meetpoint.node.runtime.runtime import Runtime
-from meetpoint.placement.dissemination.home_queries import HomeQueries
+from meetpoint.placement.dissemination.dissemination import ATTEMPT_US
+from meetpoint.placement.entries.entry_table import Matched
 from meetpoint.placement.messages import DeliverToHome, DeliverToHomeAck
+from meetpoint.placement.ownership.home_rpc import HomeRpc
 
-__all__ = ["AGAIN_US", "HomeFanout", "Recipients", "event_bytes"]
+__all__ = ["AGAIN_US", "Bring", "HomeFanout", "Recipients", "SingleFlight", "event_bytes"]
+
 
 TIMEOUT_US: Final = SECOND_US
 AGAIN_US: Final = SECOND_US // 4
 
 
 class Recipients:
-    """Homes that an event is brought to: which have not got it, and who is told when all have, or some are slow."""
+    """The homes that an event is brought to: which have not got it, and signals for when all have, or some are slow.
 
-    __slots__ = ("_slow", "_then", "ended", "open")
+    Those that are a part of others' recipients tell these of each home that has it, and of all else.
+    """
 
-    def __init__(
-        self,
-        to: Iterable[HomeId],
-        then: Callable[[bool], None],
-        slow: Callable[[tuple[HomeId, ...]], None] | None,
-    ) -> None:
+    __slots__ = ("_whole", "ended", "open", "slow", "to")
+
+    def __init__(self, to: Mapping[HomeId, tuple[int, ...]], whole: Recipients | None = None) -> None:
+        self.to = to
         self.open = dict.fromkeys(to)
-        self.ended = False
-        self._then = then
-        self._slow = slow
-        if not self.open:
-            self.finish(True)
+        self.ended: Signal[bool] = Signal()
+        """Whether all have it in time."""
+        self.slow: Signal[tuple[HomeId, ...]] = Signal()
+        """Set where one of them does not answer: those that have not got it by then."""
+        self._whole = whole
 
     def has(self, home: HomeId) -> None:
-        """A home has it."""
+        """Take note that a home has it."""
+        if self._whole is not None:
+            self._whole.has(home)
         self.open.pop(home, None)
-        if not self.open:
-            self.finish(True)
+        if not self.open and not self.ended.is_set:
+            self.ended.set(True)
 
-    def finish(self, well: bool) -> None:
-        """All have it, or it takes too long; said once."""
-        if not self.ended:
-            self.ended = True
-            self._then(well)
+    def give_up(self) -> None:
+        """End: it takes too long."""
+        if not self.ended.is_set:
+            self.ended.set(False)
+            if self._whole is not None:
+                self._whole.give_up()
 
-    def tell_slow(self) -> None:
-        """One of them did not answer; said once."""
-        told, self._slow = self._slow, None
-        if told is not None:
-            told(tuple(self.open))
+    def is_slow(self) -> None:
+        """Take note that one of them did not answer."""
+        if not self.slow.is_set:
+            self.slow.set(tuple(self.open))
+            if self._whole is not None:
+                self._whole.is_slow()
 
 
 class HomeFanout:
-    """One node's part."""
+    """Brings events from one node to homes, wherever they are. Each event comes here: it goes on by callbacks."""
 
-    def __init__(self, services: Runtime, hosting: HomeManager, homes: HomeQueries) -> None:
-        self._services = services
-        self._hosting = hosting
+    def __init__(self, runtime: Runtime, home_manager: HomeManager, homes: HomeRpc) -> None:
+        self._runtime = runtime
+        self._home_manager = home_manager
         self._homes = homes
-        homes.answer(DeliverToHome, self._bring)
+        homes.answer(DeliverToHome, self._deliver)
 
-    def bring(
-        self,
-        event: EventKey,
-        settled: int,
-        content: bytes,
-        to: Mapping[HomeId, tuple[int, ...]],
-        within_us: int,
-        then: Callable[[bool], None],
-        slow: Callable[[tuple[HomeId, ...]], None] | None = None,
-        each: Callable[[HomeId], None] | None = None,
-    ) -> Mapping[HomeId, None]:
-        """Bring an event to homes, each with the SubIDs that matched there; `then` says whether all have it in time.
+    def bring(self, event: EventKey, floor: int, content: bytes, recipients: Recipients, within_us: int) -> None:
+        """Bring an event to homes, each with the SubIDs that matched there, until all have it or the time is over."""
+        until = self._runtime.now + within_us
+        if not recipients.open and not recipients.ended.is_set:
+            recipients.ended.set(True)
+        for home in recipients.to:
+            self._ask(home, event, floor, content, recipients, until)
 
-        `slow` is told, once, which have not got it yet, when one of them did not answer; `each` of each that has it.
-        Returned are those that have not got it, as long as there are any.
-        """
-        recipients = Recipients(to, then, slow)
-        until = self._services.now + within_us
+    def _ask(
+        self, home: HomeId, event: EventKey, floor: int, content: bytes, recipients: Recipients, until: int
+    ) -> None:
+        if recipients.ended.is_set:
+            return
+        entry = self._home_manager.directory.get(home)
+        if entry is not None and entry.gone:
+            recipients.has(home)  # with all its subscriptions
+            return
+        subids = recipients.to[home]
+        self._runtime.observe("subids_sent", len(subids), event_bytes(event))
 
-        def ask(home: HomeId) -> None:
-            if recipients.ended:
-                return
-            entry = self._hosting.directory.get(home)
-            if entry is not None and entry.gone:
-                has(home)  # with all its subscriptions
-                return
-            subids = to[home]
-            self._services.observe("subids_sent", len(subids), event_bytes(event))
-            self._homes.ask(
-                home,
-                lambda number: DeliverToHome(number, home, event, settled, subids, content),
-                lambda reply: answered(home, reply),
-                TIMEOUT_US,
-            )
-
-        def answered(home: HomeId, reply: Reply | None) -> None:
+        def answered(reply: Reply | None) -> None:
             if isinstance(reply, DeliverToHomeAck) and reply.taken:
-                if self._services.tracing:
-                    self._services.trace(event, "brought", home, detail=f"for {len(to[home])} subscriptions")
-                has(home)
-            elif self._services.now >= until:
-                recipients.finish(False)
+                if self._runtime.tracing:
+                    self._runtime.trace(event, "brought", home, detail=f"for {len(subids)} subscriptions")
+                recipients.has(home)
+            elif self._runtime.now >= until:
+                recipients.give_up()
             else:
-                recipients.tell_slow()
-                self._services.after(AGAIN_US, lambda: ask(home))  # at once, it would be lost as soon again
+                recipients.is_slow()
+                # At once, it would be lost as soon again.
+                self._runtime.after(AGAIN_US, lambda: self._ask(home, event, floor, content, recipients, until))
 
-        def has(home: HomeId) -> None:
-            if each is not None:
-                each(home)
-            recipients.has(home)
-
-        for home in to:
-            ask(home)
-        return recipients.open
+        self._homes.ask(home, DeliverToHome(0, home, event, floor, subids, content), TIMEOUT_US).then(answered)
 
     def bring_soon(
-        self,
-        event: EventKey,
-        settled: int,
-        content: bytes,
-        to: Mapping[HomeId, tuple[int, ...]],
-        within_us: int,
-        then: Callable[[Mapping[HomeId, tuple[int, ...]]], None],
-    ) -> None:
-        """Bring an event to homes, for so long; `then` once, with those that did not say in time that they have it."""
-        ended = False
+        self, event: EventKey, floor: int, content: bytes, to: Mapping[HomeId, tuple[int, ...]], within_us: int
+    ) -> Signal[Mapping[HomeId, tuple[int, ...]]]:
+        """Bring an event to homes, for so long; set with those that did not say in time that they have it."""
+        left: Signal[Mapping[HomeId, tuple[int, ...]]] = Signal()
+        recipients = Recipients(to)
 
-        def end(left: Mapping[HomeId, tuple[int, ...]]) -> None:
-            nonlocal ended
-            if not ended:
-                ended = True
-                self._services.cancel(timer)
-                then(left)
+        def late() -> None:
+            if not left.is_set:
+                left.set({home: to[home] for home in recipients.open})
 
-        timer = self._services.after(within_us, lambda: end({home: to[home] for home in open_}))
-        open_ = self.bring(event, settled, content, to, within_us, lambda well: end({}) if well else None)
+        def ended(well: bool) -> None:
+            if well and not left.is_set:
+                self._runtime.cancel(timer)
+                left.set({})
 
-    def _bring(self, question: DeliverToHome, reply: Callable[[Reply], None]) -> None:
-        home = self._hosting.homes.get(question.home)
+        timer = self._runtime.after(within_us, late)
+        recipients.ended.then(ended)
+        self.bring(event, floor, content, recipients, within_us)
+        return left
+
+    def _deliver(self, question: DeliverToHome) -> Signal[Reply]:
+        home = self._home_manager.homes.get(question.home)
         if home is None:
-            reply(DeliverToHomeAck(question.request, False))
-            return
+            return Signal.of(DeliverToHomeAck(question.request, False))
         home.skip_to(question.event, question.settled)
-        home.take(question.event, question.content, lambda: reply(DeliverToHomeAck(question.request, True)))
+        delivered: Signal[Reply] = Signal()
+        taken = home.take(question.event, question.content)
+        taken.then(lambda _: delivered.set(DeliverToHomeAck(question.request, True)))
+        return delivered
 
 
 def event_bytes(event: EventKey) -> bytes:
-    """An event as measurements name it."""
+    """Return an event as measurements name it."""
     return b"%s/%d/%d" % (event.home, event.stream, event.number)
+
+
+Bring: TypeAlias = Callable[[EventKey, int, bytes, Recipients, int], None]
+"""`HomeFanout.bring`, or `Multicast.bring`."""
+Then: TypeAlias = Callable[[bool], None]
+Slow: TypeAlias = Callable[[tuple[HomeId, ...]], None]
+KeyT = TypeVar("KeyT", bound=Hashable)
+
+
+class _Flight(NamedTuple):
+    """One fan-out under way, and the callbacks of all who wait for it."""
+
+    recipients: Recipients
+    waiting: list[Then]
+
+
+class SingleFlight(Generic[KeyT]):
+    """Coalesces concurrent requests to deliver one event: one fan-out runs, all callers wait for it.
+
+    A key says what is the same: an event at one place.
+    """
+
+    def __init__(self, bring: Bring) -> None:
+        self._bring = bring
+        self._flights: dict[KeyT, _Flight] = {}
+
+    def join(self, key: KeyT, then: Then, slow: Slow) -> bool:
+        """Wait for the fan-out that is under way, and say at once which homes it waits for; False where none is."""
+        flight = self._flights.get(key)
+        if flight is None:
+            return False
+        flight.waiting.append(then)
+        slow(tuple(flight.recipients.open))
+        return True
+
+    def begin(
+        self, key: KeyT, event: EventKey, floor: int, content: bytes, to: Matched, then: Then, slow: Slow
+    ) -> None:
+        """Bring an event to homes; `then` whether all have it in time, `slow` as `Recipients.slow`."""
+        recipients = Recipients(to)
+        waiting = [then]
+        self._flights[key] = _Flight(recipients, waiting)
+
+        def ended(well: bool) -> None:
+            del self._flights[key]
+            for each in waiting:
+                each(well)
+
+        recipients.ended.then(ended)
+        recipients.slow.then(slow)
+        self._bring(event, floor, content, recipients, ATTEMPT_US)

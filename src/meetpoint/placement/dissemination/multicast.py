@@ -1,22 +1,25 @@
-"""Spreading an event along the overlay's routes, so that whoever brings it to many homes sends no more messages than it
-has links, and not more than a few: one for each next hop, with all homes behind it; relays split it further (the
-multicast tree of paper D).
+"""Multicast: brings an event to many homes along the overlay's routes, in no more messages than a node has links.
+
+A node sends one message for each next hop, with all homes behind it, and not more than a few; relays split it further
+(the multicast tree of paper D).
 
 Deviation: the tree has no state. It follows from the routes at the time, so that no crash tears it: a relay answers
-which homes have the event, and whatever it does not name in time is brought straight (`bringing`). A relay's crash
-only delays.
+which homes have the event, and homes that it does not name in time are brought the event straight (`HomeFanout`). A
+relay's crash only delays.
 
-- An event goes to a node once at most: a message names the nodes it has passed, and goes to none of them again. What
-  could only go back is left to its origin.
-- Who waits for a relay waits longer than the relay waits for others, by `STEP_US` for each step; where no time is left,
-  or there are too many steps, a relay goes no further.
-- A relay is trusted as a home's host is, who says that the home has the event. It cannot speak for homes that were not
-  given to it.
+- An event goes to a node once at most: a message names the nodes it has passed, and goes to none of them again. Homes
+  to which it could only go back are left to its origin.
+- A node that waits for a relay waits longer than the relay waits for others, by `STEP_US` for each step; where no time
+  is left, or there are too many steps, a relay goes no further.
+- A relay is trusted as a home's host is, which says that the home has the event. It cannot speak for homes that were
+  not given to it.
+
+Each event comes here: it goes on by callbacks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import pairwise
 from typing import Final, TypeAlias
@@ -26,17 +29,20 @@ from meetpoint.api.limits import SECOND_US
 from meetpoint.api.messages import Message, Reply
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.overlay import Handler, Overlay
+from meetpoint.node.runtime.flow import Signal
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.dissemination.fanout import AGAIN_US, HomeFanout, Recipients, event_bytes
-from meetpoint.placement.messages import Spread, SpreadDone
+from meetpoint.placement.messages import RelayEvent, RelayEventAck
 
 __all__ = ["Multicast"]
 
 LINKS_MAX: Final = 8
-"""To how many next hops an event goes from one node. Where an overlay knows more, as small ones do that know all, next
-hops that are neighbours on the ring are one branch."""
+"""To how many next hops an event goes from one node.
+
+Where an overlay knows more, as small ones do that know all, next hops that are neighbours on the ring are one branch.
+"""
 STRAIGHT_MAX: Final = 4
-"""To so few nodes an event goes straight: a tree would save little, and take longer."""
+"""Up to how many nodes an event goes straight: a tree would save little, and take longer."""
 HOMES_MAX: Final = 500
 """How many homes one message names at most; with more there are several."""
 SUBIDS_MAX: Final = 20_000
@@ -57,85 +63,69 @@ _Branch: TypeAlias = tuple[Peer, list[tuple[Peer, list[HomeId]]]]
 
 
 class Multicast:
-    """One node's part."""
+    """Sends events into the tree, and relays those of others."""
 
-    def __init__(self, services: Runtime, overlay: Overlay, hosting: HomeManager, bringing: HomeFanout) -> None:
-        self._services = services
+    def __init__(self, runtime: Runtime, overlay: Overlay, home_manager: HomeManager, fanout: HomeFanout) -> None:
+        self._runtime = runtime
         self._overlay = overlay
-        self._hosting = hosting
-        self._bringing = bringing
+        self._home_manager = home_manager
+        self._fanout = fanout
         self._relaying = 0
 
     def handlers(self) -> dict[type[Message], Handler]:
-        """Which messages are about spreading."""
-        return {Spread: self._spread}  # type: ignore[dict-item]
+        """Return the handler of events to relay."""
+        return {RelayEvent: self._relay}  # type: ignore[dict-item]
 
     # -- at the origin -------------------------------------------------------------------------------------------------
 
-    def bring(
-        self,
-        event: EventKey,
-        settled: int,
-        content: bytes,
-        to: Homes,
-        within_us: int,
-        then: Callable[[bool], None],
-        slow: Callable[[tuple[HomeId, ...]], None] | None = None,
-    ) -> Mapping[HomeId, None]:
-        """Bring an event to homes, each with the SubIDs that matched there; `then` says whether all have it in time.
-
-        `slow` is told, once, which have not got it yet, when one of them did not answer. Returned are those that have
-        not got it, as long as there are any.
-        """
+    def bring(self, event: EventKey, floor: int, content: bytes, recipients: Recipients, within_us: int) -> None:
+        """Bring an event to homes, each with the SubIDs that matched there, until all have it or the time is over."""
+        to = recipients.to
         if len(self._hosts(to)[0]) <= STRAIGHT_MAX:
-            return self._bringing.bring(event, settled, content, to, within_us, then, slow)
-        self._services.observe("event_spread")
-        recipients = Recipients(to, then, slow)
-        until = self._services.now + within_us
+            self._fanout.bring(event, floor, content, recipients, within_us)
+            return
+        self._runtime.observe("event_spread")
+        until = self._runtime.now + within_us
 
         def bring_straight(homes: Iterable[HomeId]) -> None:
             left = {home: to[home] for home in homes if home in recipients.open}
-            if left and not recipients.ended:
-                self._bringing.bring(
-                    event, settled, content, left, max(0, until - self._services.now),
-                    lambda well: None if well else recipients.finish(False),
-                    lambda _: recipients.tell_slow(), recipients.has,
-                )  # fmt: skip
+            if left and not recipients.ended.is_set:
+                part = Recipients(left, recipients)
+                self._fanout.bring(event, floor, content, part, max(0, until - self._runtime.now))
 
         def answered(homes: Homes, taken: tuple[HomeId, ...]) -> None:
             for home in taken:
-                if home in recipients.open and self._services.tracing:
-                    self._services.trace(event, "brought", home, detail=f"for {len(to[home])} subscriptions")
+                if home in recipients.open and self._runtime.tracing:
+                    self._runtime.trace(event, "brought", home, detail=f"for {len(to[home])} subscriptions")
                 recipients.has(home)
             left = [home for home in homes if home in recipients.open]
-            if left and not recipients.ended:
-                self._services.observe("spread_straight", len(left))
-                recipients.tell_slow()
-                self._services.after(AGAIN_US, lambda: bring_straight(left))  # at once, it may be lost as soon again
+            if left and not recipients.ended.is_set:
+                self._runtime.observe("spread_straight", len(left))
+                recipients.is_slow()
+                self._runtime.after(AGAIN_US, lambda: bring_straight(left))  # at once, it may be lost as soon again
 
         branches, alone = self._split(to, ())
         for peer, homes in branches:
             if len(homes) == 1:
                 alone.extend(homes)
             else:
-                self._send(peer, event, settled, content, homes, (), WAIT_US, partial(answered, homes))
+                self._send(peer, event, floor, content, homes, (), WAIT_US).then(partial(answered, homes))
         bring_straight(alone)
-        return recipients.open
 
     def _hosts(self, to: Iterable[HomeId]) -> tuple[dict[NodeId, tuple[Peer, list[HomeId]]], list[HomeId]]:
-        """The other nodes that host homes, each with those; and the homes that are here, or nobody knows where."""
+        """Return the other nodes that host homes, each with those; and homes that are here, or nobody knows where."""
         hosts: dict[NodeId, tuple[Peer, list[HomeId]]] = {}
         rest: list[HomeId] = []
         for home in to:
-            host = self._hosting.directory.host(home)
-            if host is None or host.id == self._services.me.id:
+            host = self._home_manager.directory.host(home)
+            if host is None or host.id == self._runtime.me.id:
                 rest.append(home)
             else:
                 hosts.setdefault(host.id, (host, []))[1].append(home)
         return hosts, rest
 
     def _split(self, to: Homes, via: tuple[NodeId, ...]) -> tuple[list[tuple[Peer, Homes]], list[HomeId]]:
-        """Peers, each with the homes at it or behind it; and the homes to which no way leads but straight."""
+        """Return peers, each with the homes at it or behind it; and the homes to which no way leads but straight."""
         hosts, rest = self._hosts(to)
         hops: dict[NodeId, _Branch] = {}
         for host, homes in hosts.values():
@@ -155,39 +145,36 @@ class Multicast:
         self,
         peer: Peer,
         event: EventKey,
-        settled: int,
+        floor: int,
         content: bytes,
         homes: Homes,
         via: tuple[NodeId, ...],
         wait_us: int,
-        then: Callable[[tuple[HomeId, ...]], None],
-    ) -> None:
-        """Have a peer spread an event; `then` gets the homes that have it, none where it did not answer in time."""
-        self._services.observe("subids_sent", sum(map(len, homes.values())), event_bytes(event))
-        way = (*via, self._services.me.id)
+    ) -> Signal[tuple[HomeId, ...]]:
+        """Have a peer relay an event; set with the homes that have it, none where it did not answer in time."""
+        self._runtime.observe("subids_sent", sum(map(len, homes.values())), event_bytes(event))
+        way = (*via, self._runtime.me.id)
+        sent: Signal[tuple[HomeId, ...]] = Signal()
 
         def answered(reply: Reply | None) -> None:
-            taken = reply.taken if isinstance(reply, SpreadDone) else ()
+            taken = reply.taken if isinstance(reply, RelayEventAck) else ()
             known = tuple(dict.fromkeys(home for home in taken if home in homes))
             if len(known) < len(taken):
-                self._services.observe("spread_malformed")
-            then(known)
+                self._runtime.observe("spread_malformed")
+            sent.set(known)
 
-        self._services.ask(
-            peer,
-            lambda number: Spread(number, event, settled, way, wait_us, tuple(homes.items()), content),
-            answered,
-            wait_us,
-        )
+        question = RelayEvent(0, event, floor, way, wait_us, tuple(homes.items()), content)
+        self._runtime.ask(peer, question, wait_us).then(answered)
+        return sent
 
     # -- at a relay ----------------------------------------------------------------------------------------------------
 
-    def _spread(self, source: Peer, question: Spread) -> None:
+    def _relay(self, source: Peer, question: RelayEvent) -> None:
         if not self._is_well(source, question):
-            self._services.observe("spread_malformed")
+            self._runtime.observe("spread_malformed")
             return
         to = dict(question.homes)
-        here = [home for home in to if home in self._hosting.homes]
+        here = [home for home in to if home in self._home_manager.homes]
         wait_us = question.wait_us - STEP_US
         branches: list[tuple[Peer, Homes]] = []
         if wait_us >= STEP_US and len(question.via) < DEPTH_MAX and self._relaying < RELAYING_MAX:
@@ -195,15 +182,15 @@ class Multicast:
         taken: list[HomeId] = []
         left = len(here) + len(branches)
         self._relaying += 1
-        timer = self._services.after(max(0, wait_us), lambda: answer())
+        timer = self._runtime.after(max(0, wait_us), lambda: answer())
 
         def answer() -> None:
             nonlocal left
             if left >= 0:
                 left = -1
                 self._relaying -= 1
-                self._services.cancel(timer)
-                self._services.send(source, SpreadDone(question.request, tuple(taken)))
+                self._runtime.cancel(timer)
+                self._runtime.send(source, RelayEventAck(question.request, tuple(taken)))
 
         def have(homes: tuple[HomeId, ...]) -> None:
             nonlocal left
@@ -215,23 +202,24 @@ class Multicast:
                 answer()
 
         for each in here:
-            home = self._hosting.homes[each]
+            home = self._home_manager.homes[each]
             home.skip_to(question.event, question.settled)
-            home.take(question.event, question.content, partial(have, (each,)))
+            home.take(question.event, question.content).then(lambda _, home=each: have((home,)))  # type: ignore[misc]
         for peer, homes in branches:
-            self._send(
-                peer, question.event, question.settled, question.content, homes, question.via, wait_us, have
+            sent = self._send(
+                peer, question.event, question.settled, question.content, homes, question.via, wait_us
             )  # fmt: skip
+            sent.then(have)
         if not (here or branches):
             answer()
 
-    def _is_well(self, source: Peer, question: Spread) -> bool:
+    def _is_well(self, source: Peer, question: RelayEvent) -> bool:
         via, homes = question.via, [home for home, _ in question.homes]
-        ring = self._services.ring
+        ring = self._runtime.ring
         return (
             0 < len(via) <= DEPTH_MAX
             and via[-1] == source.id
-            and self._services.me.id not in via
+            and self._runtime.me.id not in via
             and len(dict.fromkeys(via)) == len(via)
             and 0 < len(homes) <= HOMES_MAX
             and len(dict.fromkeys(homes)) == len(homes)
@@ -246,7 +234,7 @@ class Multicast:
 
 
 def _bundled(hops: Mapping[NodeId, _Branch]) -> list[_Branch]:
-    """Not too many branches: neighbours become one, behind the first of them."""
+    """Join branches where they are too many: neighbours become one, behind the first of them."""
     if len(hops) <= LINKS_MAX:
         return list(hops.values())
     order = [hops[hop] for hop in sorted(hops)]
@@ -256,7 +244,7 @@ def _bundled(hops: Mapping[NodeId, _Branch]) -> list[_Branch]:
 
 
 def _parts(homes: Homes) -> Iterator[Homes]:
-    """The same, in parts that a message has room for."""
+    """Yield homes in parts that a message has room for."""
     part: dict[HomeId, tuple[int, ...]] = {}
     size = 0
     for home, subids in homes.items():

@@ -1,22 +1,24 @@
-"""Planting entries by errands: an entry goes to whoever holds its keys, who keeps it, or names a place less crowded.
+"""Entry installers: bring entries to the owners of their keys, and take them away.
 
-The way of schemes that know the keys of an entry beforehand; `EntryInstaller` is what `placing` asks of any way.
+`KeyedEntryInstaller` does so by keyed requests: an owner keeps the entry, or names a place less crowded. It is for
+schemes that know the keys of an entry beforehand; `EntryInstaller` is what `Placement` asks of any way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from meetpoint.api.ids import HomeId
 from meetpoint.api.messages import Message
 from meetpoint.node.home.home import Home
+from meetpoint.node.runtime.flow import Signal
 from meetpoint.node.runtime.runtime import Runtime
-from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc, Reached
 from meetpoint.placement.messages import BucketFull, Entry, Put, Removed, Stored, Withdraw
+from meetpoint.placement.ownership.keyed_rpc import KeyedRpc, Reached
 from meetpoint.placement.ownership.ownership import Ownership
 
-__all__ = ["Accept", "EntryInstaller", "KeyedEntryInstaller", "Stop", "entry_name"]
+__all__ = ["Accept", "EntryInstaller", "Installation", "KeyedEntryInstaller", "Stop", "entry_name"]
 
 WITHDRAWN_MAX: Final = 4_096
 """How many withdrawn entries a node remembers, so that a late message does not bring them back."""
@@ -26,90 +28,91 @@ Accept = Callable[[Home, str, Entry, Callable[[Message], None]], None]
 """Has an entry kept at a home here, under a name; answers when every event that comes from then on meets it."""
 
 
-class EntryInstaller(Protocol):
-    """How an entry of a home gets to where it belongs, and away from there.
+class Installation(NamedTuple):
+    """An entry on its way to where it belongs."""
 
-    Both go on until they are done or stopped, and may be done more than once. No number is planted again once it is
-    uprooted: a late message brings nothing back for long.
+    ended: Signal[Entry | None]
+    """Set when it is safe and every event that begins its way from then on meets it; or with the entry to install
+    instead, where its key is crowded."""
+    stop: Stop
+    """Stops it; what was installed by then stays."""
+
+
+class EntryInstaller(Protocol):
+    """Brings an entry of a home to where it belongs, and away from there.
+
+    Both go on until they are done or stopped, and may be done more than once. No number is installed again once it is
+    uninstalled: a late message brings nothing back for long.
     """
 
-    def plant(
-        self, home: HomeId, number: int, entry: Entry, placed: Callable[[], None], crowded: Callable[[Entry], None]
-    ) -> Stop:
-        """Place an entry; `placed` once, when it is safe and every event that begins its way from then on meets it.
+    def install(self, home: HomeId, number: int, entry: Entry) -> Installation:
+        """Bring an entry to where it belongs."""
 
-        Or `crowded`, once, with the entry that is to be placed instead. What is returned stops it: what was placed by
-        then stays. Either may be called before this returns.
-        """
-
-    def uproot(self, home: HomeId, number: int, entry: Entry, done: Callable[[], None]) -> Stop:
-        """Take an entry away, wherever it is or may be, also if it was not placed to the end; `done` once."""
+    def uninstall(self, home: HomeId, number: int, entry: Entry) -> Signal[None]:
+        """Take an entry away, wherever it is or may be, installed to the end or not; set when it is gone."""
 
 
 class KeyedEntryInstaller:
-    """A `EntryInstaller`, and the errands of others that place entries at homes here.
+    """An `EntryInstaller` by keyed requests, which also serves those of others at homes here.
 
-    `straight`: errands go by what was heard of arcs, not by routing. `next_key`: the first key after another that
-    matters to an entry; else all do.
+    `straight`: requests go by the owner cache, not by routing. `next_key`: the first key after another that matters to
+    an entry; else all do.
     """
 
     def __init__(
         self,
-        services: Runtime,
-        custody: Ownership,
-        errands: KeyedRpc,
+        runtime: Runtime,
+        ownership: Ownership,
+        rpc: KeyedRpc,
         accept: Accept,
         *,
         straight: bool,
         next_key: Callable[[Entry, bytes], bytes | None] | None = None,
     ) -> None:
-        self._services = services
-        self._custody = custody
-        self._errands = errands
+        self._runtime = runtime
+        self._ownership = ownership
+        self._rpc = rpc
         self._accept = accept
         self._straight = straight
         self._withdrawn: dict[str, None] = {}
         onward = None if next_key is None else lambda message, after: next_key(message.entry, after)
-        errands.do(Put, self._put, onward)
-        errands.do(Withdraw, self._withdraw, onward)
+        rpc.do(Put, self._put, onward)
+        rpc.do(Withdraw, self._withdraw, onward)
 
     # -- at the home of a subscription ---------------------------------------------------------------------------------
 
-    def plant(
-        self, home: HomeId, number: int, entry: Entry, placed: Callable[[], None], crowded: Callable[[Entry], None]
-    ) -> Stop:
+    def install(self, home: HomeId, number: int, entry: Entry) -> Installation:
         """Send an entry to its keys."""
         instead: list[Entry] = []
+        ended: Signal[Entry | None] = Signal()
 
         def answered(answer: Message, from_afar: bool) -> None:
             if isinstance(answer, BucketFull):
                 instead.append(answer.at)
 
-        def done() -> None:
-            if instead:
-                crowded(instead[0])
-            else:
-                placed()
-
-        put = Put(home, number, entry)
-        return self._stop(
-            self._errands.run(entry.low, entry.high, put, done, answered=answered, straight=self._straight)
+        request = self._rpc.run(
+            entry.low,
+            entry.high,
+            Put(home, number, entry),
+            lambda: ended.set(instead[0] if instead else None),
+            answered=answered,
+            straight=self._straight,
         )
+        return Installation(ended, lambda: self._rpc.stop(request))
 
-    def uproot(self, home: HomeId, number: int, entry: Entry, done: Callable[[], None]) -> Stop:
+    def uninstall(self, home: HomeId, number: int, entry: Entry) -> Signal[None]:
         """Have an entry forgotten at its keys."""
+        gone: Signal[None] = Signal()
         withdraw = Withdraw(home, number, entry)
-        return self._stop(self._errands.run(entry.low, entry.high, withdraw, done, straight=self._straight))
+        self._rpc.run(entry.low, entry.high, withdraw, lambda: gone.set(None), straight=self._straight)
+        return gone
 
-    def _stop(self, errand: int) -> Stop:
-        return lambda: self._errands.stop(errand)
-
-    # -- at the holder of a key ----------------------------------------------------------------------------------------
+    # -- at the owner of a key -----------------------------------------------------------------------------------------
 
     def _put(self, home: Home, reached: Reached, put: Put, answer: Callable[[Message], None]) -> None:
         name = entry_name(put.home, put.number)
         if name in self._withdrawn:
-            self._services.observe("entry_late")
+            self._runtime.observe("entry_late")
             answer(Stored())
             return
         self._accept(home, name, put.entry, answer)
@@ -119,9 +122,9 @@ class KeyedEntryInstaller:
         self._withdrawn[name] = None
         if len(self._withdrawn) > WITHDRAWN_MAX:
             del self._withdrawn[next(iter(self._withdrawn))]
-        self._custody.remove(home, name, lambda: answer(Removed()))
+        self._ownership.remove(home, name).then(lambda _: answer(Removed()))
 
 
 def entry_name(home: HomeId, number: int) -> str:
-    """The name of an entry wherever it is placed."""
+    """Return the name of an entry wherever it is stored."""
     return f"{home.hex()}/{number}"

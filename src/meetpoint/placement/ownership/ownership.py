@@ -20,7 +20,7 @@ others twice, and nothing changed between, it takes the gap.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -29,17 +29,17 @@ from meetpoint.api.ids import HomeId, Key, NodeId, home_of
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
 from meetpoint.node.overlay import Places
+from meetpoint.node.runtime.flow import Signal
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
-from meetpoint.placement.dissemination.home_queries import HomeQueries
+from meetpoint.placement.key_range import KeyRange, arc_of, founding_arcs, without
 from meetpoint.placement.messages import Entry
 from meetpoint.placement.ownership.handoff import Handoff
-from meetpoint.placement.ownership.key_range import KeyRange, arc_of, founding_arcs, without
-from meetpoint.placement.ownership.owned_ranges import OwnedRanges, cut
+from meetpoint.placement.ownership.home_rpc import HomeRpc
 from meetpoint.placement.ownership.range_claim import RangeClaims
-from meetpoint.placement.ownership.range_store import PLACED, RangeStore, StoredRanges
+from meetpoint.placement.ownership.range_store import PLACED, OwnedRanges, RangeListener, StoredRanges, cut
 
-__all__ = ["PLACED", "Ownership", "RangeStore"]
+__all__ = ["PLACED", "Ownership", "RangeListener"]
 
 GIVEN_MAX: Final = 4
 """How many arcs of a home may be on their way to others, of those that are given while it goes on."""
@@ -53,24 +53,24 @@ class Ownership:
 
     def __init__(
         self,
-        services: Runtime,
+        runtime: Runtime,
         settings: NodeSettings,
-        hosting: HomeManager,
-        homes: HomeQueries,
-        keeping: RangeStore,
+        home_manager: HomeManager,
+        homes: HomeRpc,
+        listener: RangeListener,
         places: Places | None = None,
     ) -> None:
-        self._services = services
-        self._hosting = hosting
-        self._keeping = keeping
+        self._runtime = runtime
+        self._home_manager = home_manager
+        self._listener = listener
         self._places = places
         self._founding: dict[bytes, tuple[KeyRange, ...]] = {}
-        self._kept = StoredRanges(services, hosting, keeping)
-        self._handing = Handoff(services, settings, hosting, homes, self._kept, self._pulled_in_vain)
-        self._seeking = RangeClaims(
-            services, settings, hosting, homes, self._kept, self._handing, by_place=places is None
+        self._kept = StoredRanges(runtime, home_manager, listener)
+        self._handoff = Handoff(runtime, settings, home_manager, homes, self._kept, self._pulled_in_vain)
+        self._claims = RangeClaims(
+            runtime, settings, home_manager, homes, self._kept, self._handoff, by_place=places is None
         )  # fmt: skip
-        self.holdings = self._kept.holdings
+        self.owned_ranges = self._kept.owned_ranges
         self.entries = self._kept.entries
 
     def found(self, homes: Sequence[HomeId]) -> None:
@@ -79,73 +79,72 @@ class Ownership:
             self._founding = {home: (arc,) for home, arc in founding_arcs(homes).items()}
             return
         spans = self._places.founding([NodeId(Key(bytes(home))) for home in homes])
-        arcs = {home_of(node): (arc_of(self._services.ring, span),) for node, span in spans.items()}
+        arcs = {home_of(node): (arc_of(self._runtime.ring, span),) for node, span in spans.items()}
         self._founding = {home: arcs.get(home, ()) for home in homes}
 
     # -- who asks ------------------------------------------------------------------------------------------------------
 
     def holder(self, key: bytes) -> Home | None:
         """The home here that answers for a key; None where none does."""
-        for home, holding in self.holdings.items():
-            if holding.arc(key) is not None:
-                return None if self._is_hidden(home, key) else self._hosting.homes.get(home)
+        for home, owned in self.owned_ranges.items():
+            if owned.arc(key) is not None:
+                return None if self._is_hidden(home, key) else self._home_manager.homes.get(home)
         return None
 
     def is_settled(self, home: HomeId) -> bool:
         """Whether a home here answers for all that it holds."""
-        return home in self.holdings and not self._kept.hidden.get(home)
+        return home in self.owned_ranges and not self._kept.hidden.get(home)
 
     def _is_hidden(self, home: HomeId, key: bytes) -> bool:
         return any(arc.holds(key) for arc in self._kept.hidden.get(home, ()))
 
     def arc(self, home: HomeId, key: bytes) -> KeyRange:
         """The arc around a key for which a home answers."""
-        arc = self.holdings[home].arc(key)
+        arc = self.owned_ranges[home].arc(key)
         assert arc is not None
         hidden = self._kept.hidden.get(home)
         if hidden:
-            arc = next(each for each in without(self._services.ring, (arc,), hidden) if each.holds(key))
+            arc = next(each for each in without(self._runtime.ring, (arc,), hidden) if each.holds(key))
         return arc
 
     def arcs(self, home: HomeId) -> tuple[KeyRange, ...]:
         """All arcs for which a home here answers."""
-        holding, hidden = self.holdings.get(home), self._kept.hidden.get(home)
-        if holding is None:
+        owned, hidden = self.owned_ranges.get(home), self._kept.hidden.get(home)
+        if owned is None:
             return ()
-        return without(self._services.ring, holding.arcs, hidden) if hidden else holding.arcs
+        return without(self._runtime.ring, owned.arcs, hidden) if hidden else owned.arcs
 
     # -- what is placed ------------------------------------------------------------------------------------------------
 
-    def put(self, home: Home, name: str, entry: Entry, then: Callable[[], None]) -> None:
-        """Keep an entry at a home that holds some of its keys; `then` when it is safe."""
+    def put(self, home: Home, name: str, entry: Entry) -> Signal[None]:
+        """Keep an entry at a home that owns some of its keys; set when it is safe."""
         entries = self.entries[home.id]
         if entries.get(name) == entry:
-            home.keeper.write((), (), then)  # asked before: the write may still be on its way to the second disk
-            return
+            return home.replicator.commit()  # asked before: the write may still be on its way to the second disk
         if name in entries:
-            self._keeping.removed(home.id, name)
+            self._listener.removed(home.id, name)
         entries[name] = entry
-        self._keeping.added(home.id, name, entry)
-        home.keeper.write([(PLACED + name, msgspec.msgpack.encode(entry))], (), then)
+        self._listener.added(home.id, name, entry)
+        return home.replicator.commit([(PLACED + name, msgspec.msgpack.encode(entry))])
 
-    def remove(self, home: Home, name: str, then: Callable[[], None]) -> None:
-        """Forget an entry; `then` when that is safe."""
+    def remove(self, home: Home, name: str) -> Signal[None]:
+        """Forget an entry; set when that is safe."""
         self._kept.drop(home, [name])
-        home.keeper.write((), (PLACED + name,), then)
+        return home.replicator.commit((), (PLACED + name,))
 
     # -- homes that come and go ----------------------------------------------------------------------------------------
 
     def home_started(self, home: Home) -> None:
         """A home serves here: it holds arcs already, or seeks one."""
-        holding = self._kept.read(home)
-        if holding is not None:
-            self._kept.begin(home, holding, None)
-            self._handing.go_on(home, holding)
+        owned = self._kept.read(home)
+        if owned is not None:
+            self._kept.begin(home, owned, None)
+            self._handoff.go_on(home, owned)
         elif home.id in self._founding:
             first = OwnedRanges(1, self._founding.pop(home.id))
             self._kept.write(home, first)
             self._kept.begin(home, first, 0)
-        self._seeking.begin(home)
+        self._claims.begin(home)
 
     def home_stopped(self, home: HomeId) -> None:
         """A home serves here no longer."""
@@ -153,7 +152,7 @@ class Ownership:
 
     def _pulled_in_vain(self, home: Home) -> None:
         if self._places is None:
-            self._seeking.begin(home)  # the one who answered it gave an old answer
+            self._claims.begin(home)  # the one who answered it gave an old answer
 
     # -- giving away ---------------------------------------------------------------------------------------------------
 
@@ -163,59 +162,59 @@ class Ownership:
         It cannot where something is on its way to this home. Its giver has it still, and would bring it here again,
         should this home lose all; by then another would hold it.
         """
-        holding = self.holdings.get(home.id)
-        if holding is None or not self._kept.is_here(home) or not self.may_give(home.id):
+        owned = self.owned_ranges.get(home.id)
+        if owned is None or not self._kept.is_here(home) or not self.may_give(home.id):
             return False
-        if to == home.id or self._hosting.directory.host(to) is None:
+        if to == home.id or self._home_manager.directory.host(to) is None:
             return False
-        if without(self._services.ring, (arc,), holding.arcs):
+        if without(self._runtime.ring, (arc,), owned.arcs):
             return False
-        given, holding = cut(self._services.ring, holding, arc, to, ending=False)
-        self._handing.give(home, holding, (given,))
+        given, owned = cut(self._runtime.ring, owned, arc, to, ending=False)
+        self._handoff.give(home, owned, (given,))
         return True
 
     def may_give(self, home: HomeId) -> bool:
         """Whether a home here may give something of what it holds just now."""
-        holding = self.holdings.get(home)
-        if holding is None or not holding.arcs or holding.taken or self._kept.hidden.get(home):
+        owned = self.owned_ranges.get(home)
+        if owned is None or not owned.arcs or owned.taken or self._kept.hidden.get(home):
             return False
-        if not holding.placed and self._places is None:
+        if not owned.placed and self._places is None:
             return False  # its place is still to come
-        return len(holding.given) < GIVEN_MAX and not any(given.ending for given in holding.given)
+        return len(owned.given) < GIVEN_MAX and not any(given.ending for given in owned.given)
 
     def is_free(self, home: Home) -> bool:
         """Whether a home holds nothing and owes nothing: it may end."""
-        holding = self.holdings.get(home.id)
-        return holding is not None and not (holding.arcs or holding.given or holding.taken)
+        owned = self.owned_ranges.get(home.id)
+        return owned is not None and not (owned.arcs or owned.given or owned.taken)
 
     def free(self, home: Home) -> None:
         """Let another home take all that this one holds."""
-        holding = self.holdings.get(home.id)
+        owned = self.owned_ranges.get(home.id)
         heir = self._heir(home.id)
-        if holding is None or not (holding.placed and holding.arcs) or heir == home.id:
+        if owned is None or not (owned.placed and owned.arcs) or heir == home.id:
             return  # nothing to give, or nobody to give it to
-        if holding.given or holding.taken:
+        if owned.given or owned.taken:
             return  # something is on its way
-        for arc in holding.arcs:
-            _, holding = cut(self._services.ring, holding, arc, heir, ending=True)
-        self._handing.give(home, holding, holding.given)
+        for arc in owned.arcs:
+            _, owned = cut(self._runtime.ring, owned, arc, heir, ending=True)
+        self._handoff.give(home, owned, owned.given)
 
     def _heir(self, home: HomeId) -> HomeId:
         """The next home, or where places do not follow from ids the own one of this node, which will know where to."""
-        own = home_of(self._services.me.id)
-        if self._places is not None and own != home and own in self._hosting.homes:
+        own = home_of(self._runtime.me.id)
+        if self._places is not None and own != home and own in self._home_manager.homes:
             return own
-        homes = self._hosting.directory.homes()
+        homes = self._home_manager.directory.homes()
         return next((each for each in homes if each > home), homes[0])
 
     # -- seen from outside ---------------------------------------------------------------------------------------------
 
     def check(self) -> None:
         """Assert what must hold at all times."""
-        for home, holding in self.holdings.items():
-            assert home in self._hosting.homes
-            highs = [arc.high for arc in holding.arcs]
-            for arc in holding.arcs:
-                others = [each for each in holding.arcs if each is not arc]
-                assert not any(each.holds(arc.high) for each in others), f"arcs that overlap: {holding.arcs}"
+        for home, owned in self.owned_ranges.items():
+            assert home in self._home_manager.homes
+            highs = [arc.high for arc in owned.arcs]
+            for arc in owned.arcs:
+                others = [each for each in owned.arcs if each is not arc]
+                assert not any(each.holds(arc.high) for each in others), f"arcs that overlap: {owned.arcs}"
             assert len(set(highs)) == len(highs)

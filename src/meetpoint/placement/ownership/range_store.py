@@ -1,8 +1,11 @@
-"""What the homes of a node keep of the circle: their arcs, what is placed there, and whoever works with it."""
+"""What a home holds of the circle, as it is kept: its arcs, those on their way to other homes, and how they change.
+
+What the homes of a node keep of the circle: their arcs, what is placed there, and whoever works with it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -10,19 +13,91 @@ import msgspec
 from meetpoint.api.ids import HomeId
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
+from meetpoint.node.runtime.flow import Signal
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.placement.key_range import KeyRange, meets, without
 from meetpoint.placement.messages import Entry
-from meetpoint.placement.ownership.key_range import KeyRange
-from meetpoint.placement.ownership.owned_ranges import OwnedRanges, is_on, joined
 
-__all__ = ["PLACED", "RangeStore", "StoredRanges"]
+__all__ = ["PLACED", "GivenRange", "OwnedRanges", "RangeListener", "StoredRanges", "cut", "is_on", "joined", "split"]
+
+
+class GivenRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An arc that another home gets, or has got and not yet told."""
+
+    number: int
+    home: HomeId
+    arc: KeyRange
+    ending: bool
+    """Whether the giver is to end, and tells the other."""
+    moved: bool = False
+    """Whether the arc belongs elsewhere now, and the giver, which goes on, tells the other."""
+
+    @property
+    def sought(self) -> bool:
+        """Whether the other home asked for it."""
+        return not (self.ending or self.moved)
+
+
+class OwnedRanges(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a home holds, as it is kept; `version` counts the changes."""
+
+    version: int
+    arcs: tuple[KeyRange, ...]
+    given: tuple[GivenRange, ...] = ()
+    taken: tuple[tuple[HomeId, int], ...] = ()
+    """Arcs that came from other homes, by the number there, until those have forgotten them."""
+    placed: bool = True
+    """Whether the home has once held its own place, or knows that it has none; else it still seeks it."""
+
+    def arc(self, key: bytes) -> KeyRange | None:
+        """The arc that a key lies on."""
+        return next((arc for arc in self.arcs if arc.holds(key)), None)
+
+
+def is_on(entry: Entry, arcs: Sequence[KeyRange]) -> bool:
+    """Whether an entry lies on one of some arcs."""
+    return any(meets(arc, entry.low, entry.high) for arc in arcs)
+
+
+def split(owned: OwnedRanges, arc: KeyRange, home: HomeId) -> tuple[GivenRange, OwnedRanges]:
+    """Give a home the part of an arc that ends at its place."""
+    number = owned.version + 1
+    given = GivenRange(number, home, KeyRange(arc.low, bytes(home)), ending=False)
+    rest = () if arc.high == home else (KeyRange(bytes(home), arc.high),)
+    arcs = (*(each for each in owned.arcs if each is not arc), *rest)
+    return given, msgspec.structs.replace(owned, version=number, arcs=arcs, given=(*owned.given, given))
+
+
+def cut(ring: Ring, owned: OwnedRanges, arc: KeyRange, home: HomeId, *, ending: bool) -> tuple[GivenRange, OwnedRanges]:
+    """Give a home an arc that lies on those held."""
+    number = owned.version + 1
+    given = GivenRange(number, home, arc, ending=ending, moved=not ending)
+    arcs = without(ring, owned.arcs, (arc,))
+    return given, msgspec.structs.replace(owned, version=number, arcs=arcs, given=(*owned.given, given))
+
+
+def joined(arcs: Sequence[KeyRange]) -> tuple[KeyRange, ...]:
+    """The same keys in as few arcs as may be."""
+    left = list(arcs)
+    out: list[KeyRange] = []
+    while left:
+        arc = left.pop()
+        before = next((each for each in (*left, *out) if each.high == arc.low and each != arc), None)
+        if before is None or arc.low == arc.high:
+            out.append(arc)
+            continue
+        (left if before in left else out).remove(before)
+        left.append(KeyRange(before.low, arc.high))
+    return tuple(sorted(out))
+
 
 CUSTODY: Final = "custody"
 PLACED: Final = "placed/"
 """Records with this prefix are entries; their names go on with whose they are."""
 
 
-class RangeStore:
+class RangeListener:
     """Who works with what is placed at the homes of a node; a scheme makes its own of it."""
 
     def began(self, home: HomeId, owed_us: int | None) -> None:
@@ -52,71 +127,69 @@ class RangeStore:
 class StoredRanges:
     """The arcs of the homes here and what is placed there, in memory and as records of the homes."""
 
-    def __init__(self, services: Runtime, hosting: HomeManager, keeping: RangeStore) -> None:
-        self._services = services
-        self._hosting = hosting
-        self.keeping = keeping
-        self.holdings: dict[HomeId, OwnedRanges] = {}
+    def __init__(self, runtime: Runtime, home_manager: HomeManager, listener: RangeListener) -> None:
+        self._runtime = runtime
+        self._home_manager = home_manager
+        self.listener = listener
+        self.owned_ranges: dict[HomeId, OwnedRanges] = {}
         self.entries: dict[HomeId, dict[str, Entry]] = {}
         self.hidden: dict[HomeId, list[KeyRange]] = {}
         """Arcs that homes here hold and do not answer for yet: they are not safe."""
 
     def is_here(self, home: Home) -> bool:
         """Whether a home still serves here."""
-        return self._hosting.homes.get(home.id) is home
+        return self._home_manager.homes.get(home.id) is home
 
     def is_arc(self, arc: KeyRange) -> bool:
         """Whether what came from a peer is an arc of this ring."""
-        return self._services.ring.holds(arc.low) and self._services.ring.holds(arc.high)
+        return self._runtime.ring.holds(arc.low) and self._runtime.ring.holds(arc.high)
 
     # -- homes that come and go ----------------------------------------------------------------------------------------
 
     def read(self, home: Home) -> OwnedRanges | None:
         """What a home held when it served last, here or elsewhere."""
-        record = home.keeper.records.get(CUSTODY)
+        record = home.replicator.records.get(CUSTODY)
         return (
             None if record is None or record.value is None else msgspec.msgpack.decode(record.value, type=OwnedRanges)
         )
 
-    def begin(self, home: Home, holding: OwnedRanges, owed_us: int | None) -> None:
+    def begin(self, home: Home, owned: OwnedRanges, owed_us: int | None) -> None:
         """A home serves here, and holds this."""
-        self.holdings[home.id] = holding
+        self.owned_ranges[home.id] = owned
         entries = self.entries[home.id] = {}
         stray = []
-        for name, record in sorted(home.keeper.records.items()):
+        for name, record in sorted(home.replicator.records.items()):
             if not name.startswith(PLACED) or record.value is None:
                 continue
             entry = msgspec.msgpack.decode(record.value, type=Entry)
-            if is_on(entry, holding.arcs) or any(is_on(entry, (given.arc,)) for given in holding.given):
+            if is_on(entry, owned.arcs) or any(is_on(entry, (given.arc,)) for given in owned.given):
                 entries[name.removeprefix(PLACED)] = entry
             else:
                 stray.append(name)  # pulled, before the node crashed, for an arc that it did not get
         if stray:
-            home.keeper.write((), stray)
-        self.keeping.began(home.id, owed_us)
+            home.replicator.write((), stray)
+        self.listener.began(home.id, owed_us)
         for name, entry in entries.items():
-            self.keeping.added(home.id, name, entry)
+            self.listener.added(home.id, name, entry)
 
     def end(self, home: HomeId) -> None:
         """A home serves here no longer."""
         self.hidden.pop(home, None)
-        if self.holdings.pop(home, None) is not None:
+        if self.owned_ranges.pop(home, None) is not None:
             del self.entries[home]
-            self.keeping.ended(home)
+            self.listener.ended(home)
 
     # -- what changes --------------------------------------------------------------------------------------------------
 
-    def write(
-        self,
-        home: Home,
-        holding: OwnedRanges,
-        values: Sequence[tuple[str, bytes]] = (),
-        erased: Sequence[str] = (),
-        then: Callable[[], None] | None = None,
-    ) -> None:
-        """From now on a home holds something else; `then` when that is safe, and what else is written or erased."""
-        self.holdings[home.id] = holding
-        home.keeper.write([*values, (CUSTODY, msgspec.msgpack.encode(holding))], erased, then)
+    def write(self, home: Home, owned: OwnedRanges, erased: Sequence[str] = ()) -> None:
+        """Have a home own something else from now on, and erase records with that; nobody waits for it."""
+        self.owned_ranges[home.id] = owned
+        home.replicator.write([(CUSTODY, msgspec.msgpack.encode(owned))], erased)
+
+    def commit(self, home: Home, owned: OwnedRanges, values: Sequence[tuple[str, bytes]] = ()) -> Signal[None]:
+        """Have a home own something else from now on, and write records with that; set when it is safe."""
+        self.owned_ranges[home.id] = owned
+        return home.replicator.commit([*values, (CUSTODY, msgspec.msgpack.encode(owned))])
 
     def gain(
         self,
@@ -127,17 +200,16 @@ class StoredRanges:
         owed_us: int | None,
         *,
         placed: bool,
-        then: Callable[[], None] | None = None,
-    ) -> None:
-        """All that was placed on some arcs is here: once that is safe, this home answers for them, and `then`."""
-        before = self.holdings.get(home.id)
+    ) -> Signal[None]:
+        """Own ranges of which all that is stored is here; set once that is safe, and this home answers for them."""
+        before = self.owned_ranges.get(home.id)
         is_first = before is None
         if before is None:
             before = OwnedRanges(0, (), placed=False)
             self.entries[home.id] = {}
-        holding = msgspec.structs.replace(
+        owned = msgspec.structs.replace(
             before,
-            version=max(before.version, (home.keeper.epoch - 1) << 32) + 1,  # none twice, whatever was lost
+            version=max(before.version, (home.replicator.epoch - 1) << 32) + 1,  # none twice, whatever was lost
             arcs=joined((*before.arcs, *arcs)),
             taken=before.taken if source is None else (*before.taken, source),
             placed=before.placed or placed,
@@ -145,31 +217,33 @@ class StoredRanges:
         hidden = self.hidden.setdefault(home.id, [])
         hidden += arcs
 
-        def safe() -> None:
+        gained: Signal[None] = Signal()
+
+        def safe(_: object) -> None:
             if not self.is_here(home) or self.hidden.get(home.id) is not hidden:
                 return
             for arc in arcs:
                 hidden.remove(arc)
             if arcs or is_first:
-                self.keeping.began(home.id, owed_us)
+                self.listener.began(home.id, owed_us)
             for name, value in pulled.items():
                 self._add(home, name.removeprefix(PLACED), msgspec.msgpack.decode(value, type=Entry))
-            if then is not None:
-                then()
+            gained.set(None)
 
-        self.write(home, holding, list(pulled.items()), then=safe)
+        self.commit(home, owned, list(pulled.items())).then(safe)
+        return gained
 
     def _add(self, home: Home, name: str, entry: Entry) -> None:
         if name not in self.entries[home.id]:
             self.entries[home.id][name] = entry
-            self.keeping.added(home.id, name, entry)
+            self.listener.added(home.id, name, entry)
 
     def drop(self, home: Home, names: list[str]) -> None:
         """Entries lie at a home no longer."""
         entries = self.entries[home.id]
         for name in names:
             if entries.pop(name, None) is not None:
-                self.keeping.removed(home.id, name)
+                self.listener.removed(home.id, name)
 
     def placed_on(self, home: Home, arc: KeyRange, after: str = "") -> Iterator[tuple[str, bytes]]:
         """The records of all entries on an arc, in the order of their names, from one on."""

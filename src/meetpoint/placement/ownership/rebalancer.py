@@ -17,10 +17,10 @@ from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
 from meetpoint.node.overlay import Places, Span
 from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.placement.key_range import KeyRange, arc_of, common, without
 from meetpoint.placement.messages import NotOwner
-from meetpoint.placement.ownership.key_range import KeyRange, arc_of, common, without
 from meetpoint.placement.ownership.ownership import Ownership
-from meetpoint.placement.ownership.range_store import RangeStore
+from meetpoint.placement.ownership.range_store import RangeListener
 
 __all__ = ["FOLLOW_US", "STEADY_US", "Rebalancer"]
 
@@ -51,12 +51,12 @@ class Rebalancer:
     """The homes of one node."""
 
     def __init__(
-        self, services: Runtime, hosting: HomeManager, custody: Ownership, keeping: RangeStore, places: Places
+        self, runtime: Runtime, home_manager: HomeManager, ownership: Ownership, listener: RangeListener, places: Places
     ) -> None:
-        self._services = services
-        self._hosting = hosting
-        self._custody = custody
-        self._keeping = keeping
+        self._runtime = runtime
+        self._home_manager = home_manager
+        self._ownership = ownership
+        self._listener = listener
         self._places = places
         self._looks: dict[tuple[HomeId, bytes], _Look] = {}
         self._timer: int | None = None
@@ -71,23 +71,23 @@ class Rebalancer:
     def neighbours_changed(self) -> None:
         """What belongs here may have changed: look soon."""
         if self._timer is not None and not self._soon:
-            self._services.cancel(self._timer)
+            self._runtime.cancel(self._timer)
             self._soon = True
             self._wait(SOON_US)
 
     def _wait(self, wait_us: int) -> None:
-        self._timer = self._services.after(wait_us + self._services.random.randrange(wait_us // 4), self._look_round)
+        self._timer = self._runtime.after(wait_us + self._runtime.random.randrange(wait_us // 4), self._look_round)
 
     def _look_round(self) -> None:
         self._soon = False
         self._rounds += 1
         self._wait(FOLLOW_US)
-        now = self._services.now
+        now = self._runtime.now
         self._looks = {key: look for key, look in self._looks.items() if now - look.last <= FORGET_US}
         parts = [
-            (self._hosting.homes[home], part, stays)
-            for home in sorted(self._hosting.homes)
-            if self._custody.is_settled(home)
+            (self._home_manager.homes[home], part, stays)
+            for home in sorted(self._home_manager.homes)
+            if self._ownership.is_settled(home)
             for part, stays in self._misplaced(home)
         ]
         for home, part, stays in parts[:LOOKS_MAX]:
@@ -98,10 +98,10 @@ class Rebalancer:
         mine = self._places.mine()
         if mine is None:
             return []
-        ring = self._services.ring
-        here = [arc_of(ring, span) for span in mine] if home == home_of(self._services.me.id) else []
-        elsewhere = without(ring, self._custody.holdings[home].arcs, here)
-        pinned = self._keeping.pinned(home)
+        ring = self._runtime.ring
+        here = [arc_of(ring, span) for span in mine] if home == home_of(self._runtime.me.id) else []
+        elsewhere = without(ring, self._ownership.owned_ranges[home].arcs, here)
+        pinned = self._listener.pinned(home)
         parts = [(part, False) for part in without(ring, elsewhere, pinned)]
         if pinned and self._rounds % PINNED_EVERY == 0:
             parts += [(part, True) for part in common(ring, elsewhere, pinned)]
@@ -109,16 +109,16 @@ class Rebalancer:
 
     def _look(self, home: Home, part: KeyRange, stays: bool, left: int) -> None:
         """Find out where the first key of a part leads to, and then the first that does not lead there."""
-        key = self._services.ring.add(part.low, 1)
+        key = self._runtime.ring.add(part.low, 1)
 
         def answered(peer: Peer | None, span: Span | None) -> None:
             if peer is None or span is None or not span.first <= key <= span.last:
                 self._looks.pop((home.id, key), None)
                 return
-            ring = self._services.ring
+            ring = self._runtime.ring
             led = common(ring, (part,), (arc_of(ring, span),))
             arc = next(each for each in led if each.holds(key))
-            if self._custody.is_settled(home.id):
+            if self._ownership.is_settled(home.id):
                 self._led(home, key, arc, stays, peer, span)
             if arc.high != part.high and left > 1:
                 self._look(home, KeyRange(arc.high, part.high), stays, left - 1)
@@ -127,16 +127,16 @@ class Rebalancer:
 
     def _led(self, home: Home, key: bytes, arc: KeyRange, stays: bool, peer: Peer, span: Span) -> None:
         """The overlay leads an arc of a home here to a node: that is told, and in time given it."""
-        to, now = home_of(peer.id), self._services.now
-        host = self._hosting.directory.host(to)
+        to, now = home_of(peer.id), self._runtime.now
+        host = self._home_manager.directory.host(to)
         before = self._looks.pop((home.id, key), None)
         if to == home.id or host is None or host.id != peer.id:
             return  # where it belongs; or its new home does not serve yet
         if not stays:
             since = now if before is None or (before.node, before.span) != (peer.id, span) else before.since
-            if now - since >= STEADY_US and self._custody.give(home, arc, to):
-                self._services.observe("arc_followed")
+            if now - since >= STEADY_US and self._ownership.give(home, arc, to):
+                self._runtime.observe("arc_followed")
                 return
             self._looks[home.id, key] = _Look(peer.id, span, since, now)
-        if peer.id != self._services.me.id:
-            self._services.send(peer, NotOwner(0, key, ((home.id, self._custody.holdings[home.id].arcs),)))
+        if peer.id != self._runtime.me.id:
+            self._runtime.send(peer, NotOwner(0, key, ((home.id, self._ownership.owned_ranges[home.id].arcs),)))

@@ -17,13 +17,12 @@ from typing import Final
 from meetpoint.api.ids import HomeId, Key
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
-from meetpoint.placement import decode
-from meetpoint.placement.entries import stored_entry
-from meetpoint.placement.entries.entry_table import EntryTable, Matched, by_home
+from meetpoint.placement import messages
+from meetpoint.placement.entries import entry_table
+from meetpoint.placement.entries.entry_table import EntryTable, Item, Matched, Read, by_home
 from meetpoint.placement.entries.installer import entry_name
-from meetpoint.placement.entries.stored_entry import Item, Read
 from meetpoint.placement.messages import Entry
-from meetpoint.placement.ownership.ownership import RangeStore
+from meetpoint.placement.ownership.ownership import RangeListener
 from meetpoint.schemes.dmm.rules import ROOT_RECORD, RegionRecord
 from meetpoint.schemes.dmm.space import ROOT, Box, Code, Space
 
@@ -61,18 +60,18 @@ def region_entry_name(home: HomeId, number: int, code: Code) -> str:
 def read_name(name: str, space: Space) -> tuple[HomeId, int, Code] | None:
     """What the name of an entry says; None where it is malformed, as a peer's may be."""
     entry, _, code = name.rpartition("/")
-    read = stored_entry.read_name(entry)
+    read = entry_table.read_name(entry)
     return None if read is None or not space.is_code(code) else (*read, Code(code))
 
 
 def read_record(body: bytes) -> RegionRecord | None:
     """A region's record."""
-    return decode.read_body(body, RegionRecord)
+    return messages.read_body(body, RegionRecord)
 
 
 def read_body(body: bytes, space: Space) -> Read[Box] | None:
     """An entry's body, and its box; None where it is malformed."""
-    found = stored_entry.read_filed(body)
+    found = entry_table.read_filed(body)
     return None if found is None else Read(*found, space.box(found[1]))
 
 
@@ -118,7 +117,7 @@ class StoredRegion:
         return by_home(self._table.match(attributes, lambda _: True))
 
 
-class RegionStore(RangeStore):
+class RegionStore(RangeListener):
     """All regions at the homes here. Of those that are on their way to another home it knows too: who works with one
     asks custody whether it is held here.
     """

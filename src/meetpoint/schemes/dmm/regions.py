@@ -17,11 +17,10 @@ from meetpoint.api.ids import EventKey, HomeId, Key, Peer
 from meetpoint.api.messages import Message
 from meetpoint.node.home.home import Home
 from meetpoint.node.runtime.runtime import Runtime
-from meetpoint.placement.decode import read_attributes
-from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc, Reached
-from meetpoint.placement.dissemination.single_flight import Bring, SingleFlight
-from meetpoint.placement.entries.stored_entry import NUMBER_MAX
-from meetpoint.placement.messages import Entry
+from meetpoint.placement.dissemination.fanout import Bring, SingleFlight
+from meetpoint.placement.entries.entry_table import NUMBER_MAX
+from meetpoint.placement.messages import Entry, read_attributes
+from meetpoint.placement.ownership.keyed_rpc import KeyedRpc, Reached
 from meetpoint.placement.ownership.ownership import Ownership
 from meetpoint.schemes.dmm import rules
 from meetpoint.schemes.dmm.entries import (
@@ -140,7 +139,7 @@ class Regions:
 
     def forget(self, home: Home, code: Code) -> None:
         """Nothing need be known of a region any more."""
-        self._ownership.remove(home, region_name(code), lambda: None)
+        self._ownership.remove(home, region_name(code))
 
     def put(self, home: Home, code: Code, items: Iterable[RegionEntry]) -> None:
         """Keep entries in a region; where it is known that one was withdrawn, that counts."""
@@ -152,7 +151,7 @@ class Regions:
     def drop(self, home: Home, names: Iterable[str]) -> None:
         """Forget entries."""
         for name in list(names):
-            self._ownership.remove(home, name, lambda: None)
+            self._ownership.remove(home, name)
 
     def drop_all(self, home: Home, code: Code) -> None:
         """Forget all entries of a region."""
@@ -161,7 +160,7 @@ class Regions:
 
     def when_safe(self, home: Home, then: Callable[[], None]) -> None:
         """Call back when all that a home was to keep by now is safe."""
-        home.keeper.write((), (), then)
+        home.replicator.commit().then(lambda _: then())
 
     def items(self, home: Home, code: Code) -> list[RegionEntry]:
         """All entries of a region as they travel, in the order of their names, with those that were withdrawn."""
@@ -176,7 +175,9 @@ class Regions:
 
     def _put(self, home: Home, name: str, code: Code, body: bytes, then: Callable[[], None] | None) -> None:
         key = bytes(self.key(code))
-        self._ownership.put(home, name, Entry(key, key, body), _nothing if then is None else then)
+        safe = self._ownership.put(home, name, Entry(key, key, body))
+        if then is not None:
+            safe.then(lambda _: then())
 
     # -- walks ---------------------------------------------------------------------------------------------------------
 
@@ -386,7 +387,3 @@ def _verdict(record: RegionRecord | None, *, is_change: bool) -> Verdict:
     if is_change and record.state is RegionState.SPLITTING:
         return Verdict.BUSY
     return Verdict.SERVED if record.serves else Verdict.ABSENT
-
-
-def _nothing() -> None:
-    """Nobody waits for it."""

@@ -28,7 +28,7 @@ from meetpoint.node.settings import NodeSettings
 from meetpoint.placement.base import PlacementScheme
 from meetpoint.placement.dissemination.dissemination import PublishAttempt
 from meetpoint.placement.dissemination.fanout import event_bytes
-from meetpoint.placement.entries.stored_entry import StoredEntry
+from meetpoint.placement.entries.entry_table import StoredEntry
 from meetpoint.placement.messages import Entry
 from meetpoint.schemes.dmm.entries import RegionStore, key_of
 from meetpoint.schemes.dmm.messages import MatchPending, MatchRequest
@@ -56,27 +56,27 @@ class Dmm(PlacementScheme):
     """One node's part."""
 
     def __init__(
-        self, services: Runtime, overlay: Overlay, hosting: HomeManager, node: NodeSettings, settings: DmmSettings
+        self, runtime: Runtime, overlay: Overlay, home_manager: HomeManager, node: NodeSettings, settings: DmmSettings
     ) -> None:
         schema = Schema.from_yaml(settings.schema) if settings.schema else None
         self._space = Space.of(schema, settings.depth)
-        self._store = RegionStore(services, self._space)
-        self._walker = Walker(services)
+        self._store = RegionStore(runtime, self._space)
+        self._walker = Walker(runtime)
         coverage = _RegionCoverage(self._space) if settings.coverage == "covering" else None
-        super().__init__(services, overlay, hosting, node, self._store, planter=self._walker, coverage=coverage)
+        super().__init__(runtime, overlay, home_manager, node, self._store, installer=self._walker, coverage=coverage)
         self._regions = Regions(
-            services,
-            self._custody,
-            self._errands,
+            runtime,
+            self._ownership,
+            self._rpc,
             self._store,
             self._space,
             settings,
-            self._spreading.bring if settings.delivery == "tree" else self._bringing.bring,
+            self._multicast.bring if settings.delivery == "tree" else self._fanout.bring,
             self._tell_slow,
         )
-        self._split_policy = SplitPolicy(services, hosting, self._errands, self._store, self._regions, settings)
+        self._split_policy = SplitPolicy(runtime, home_manager, self._rpc, self._store, self._regions, settings)
         self._walker.begin(self._regions)
-        self._numbers = services.random.getrandbits(32)  # in each life others: a late word is of no attempt
+        self._numbers = runtime.random.getrandbits(32)  # in each life others: a late word is of no attempt
         self._attempts: dict[int, PublishAttempt] = {}
 
     def handlers(self) -> dict[type[Message], Handler]:
@@ -100,7 +100,7 @@ class Dmm(PlacementScheme):
     # -- placing -------------------------------------------------------------------------------------------------------
 
     def _entries(self, home: HomeId, number: int, filter_: Filter, at: int) -> list[Entry]:
-        root = bytes(key_of(self._services.ring, self._space, Code("")))  # where it goes from there, the walker finds
+        root = bytes(key_of(self._runtime.ring, self._space, Code("")))  # where it goes from there, the walker finds
         return [Entry(root, root, msgspec.msgpack.encode(StoredEntry(number, at, filter_.text)))]
 
     # -- carrying events -----------------------------------------------------------------------------------------------
@@ -109,10 +109,10 @@ class Dmm(PlacementScheme):
         self._numbers += 1
         number = self._numbers
         code = self._space.code(self._space.point(attributes_of(attempt.content)))
-        match = MatchRequest("", self._services.me, number, attempt.event, attempt.settled, attempt.content)
+        match = MatchRequest("", self._runtime.me, number, attempt.event, attempt.settled, attempt.content)
 
         def done(steps: int) -> None:
-            self._services.observe("regions_asked", steps, event_bytes(attempt.event))
+            self._runtime.observe("regions_asked", steps, event_bytes(attempt.event))
             attempt.complete()
 
         self._attempts[number] = attempt
@@ -123,10 +123,10 @@ class Dmm(PlacementScheme):
             del self._attempts[number]
 
     def _tell_slow(self, origin: Peer, reaching: MatchPending) -> None:
-        if origin.id == self._services.me.id:
+        if origin.id == self._runtime.me.id:
             self._reaching(origin, reaching)
         else:
-            self._services.send(origin, reaching)
+            self._runtime.send(origin, reaching)
 
     def _reaching(self, source: Peer, message: MatchPending) -> None:
         """The leaf of an event knows which homes it is for, and waits for some of them."""

@@ -17,7 +17,7 @@ from meetpoint.api.messages import Message
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
 from meetpoint.node.runtime.runtime import Runtime
-from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc, Reached
+from meetpoint.placement.ownership.keyed_rpc import KeyedRpc, Reached
 from meetpoint.schemes.dmm.entries import RegionStore, StoredRegion
 from meetpoint.schemes.dmm.messages import LoadQuery, LoadReply, ReviewHalves, ReviewHalvesAck
 from meetpoint.schemes.dmm.region_changes import RegionChanges

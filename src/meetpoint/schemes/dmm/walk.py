@@ -26,8 +26,9 @@ from typing import Final
 from meetpoint.api.ids import HomeId
 from meetpoint.api.limits import SECOND_US
 from meetpoint.api.messages import Message
+from meetpoint.node.runtime.flow import Signal
 from meetpoint.node.runtime.runtime import Runtime
-from meetpoint.placement.entries.installer import Stop
+from meetpoint.placement.entries.installer import Installation, Stop
 from meetpoint.placement.messages import Entry
 from meetpoint.schemes.dmm.entries import read_body
 from meetpoint.schemes.dmm.messages import AddEntry, EntryReply, MatchReply, RegionEntry, RemoveEntry, ReviewHalves
@@ -259,21 +260,22 @@ class Walker:
         known = self.cache.find(goal)
         return self._run(Walk(goal, below, len(goal if known is None else known)), message, done)
 
-    def plant(
-        self, home: HomeId, number: int, entry: Entry, placed: Callable[[], None], crowded: Callable[[Entry], None]
-    ) -> Stop:
+    def install(self, home: HomeId, number: int, entry: Entry) -> Installation:
         """Place an entry in all leaves that it meets."""
         item = RegionEntry(home, number, entry.body)
+        ended: Signal[Entry | None] = Signal()
 
         def done(steps: int) -> None:
             self._runtime.observe("entry_planted", steps)
-            placed()
+            ended.set(None)
 
-        return self.to_box(self._box(entry), lambda code: AddEntry(code, item), done)
+        return Installation(ended, self.to_box(self._box(entry), lambda code: AddEntry(code, item), done))
 
-    def uproot(self, home: HomeId, number: int, entry: Entry, done: Callable[[], None]) -> Stop:
+    def uninstall(self, home: HomeId, number: int, entry: Entry) -> Signal[None]:
         """Take an entry out of all leaves that it meets."""
-        return self.to_box(self._box(entry), lambda code: RemoveEntry(code, home, number), lambda _: done())
+        gone: Signal[None] = Signal()
+        self.to_box(self._box(entry), lambda code: RemoveEntry(code, home, number), lambda _: gone.set(None))
+        return gone
 
     def _box(self, entry: Entry) -> Box:
         read = read_body(entry.body, self._regions.space)

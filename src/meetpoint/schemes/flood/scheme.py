@@ -12,7 +12,7 @@ What brokers say to each other when every event goes to every broker.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from itertools import islice, takewhile
 from typing import Final
 
@@ -27,6 +27,7 @@ from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
 from meetpoint.node.home.sequence_set import SequenceSet
 from meetpoint.node.overlay import Handler, Overlay
+from meetpoint.node.runtime.flow import DONE, Signal
 from meetpoint.node.runtime.runtime import Runtime
 
 __all__ = ["MESSAGES", "Flood", "FloodAck", "FloodEvent", "HomeProgress"]
@@ -104,13 +105,13 @@ class Flood:
     def neighbours_changed(self) -> None:
         """Nothing depends on what this node is responsible for."""
 
-    def place(self, home: bytes, name: str, then: Callable[[], None]) -> None:
-        """The home is enough."""
-        then()
+    def place(self, home: bytes, name: str) -> Signal[None]:
+        """Place nothing: the home is enough."""
+        return DONE
 
-    def when_placed(self, home: bytes, name: str, then: Callable[[], None]) -> None:
-        """It always is."""
-        then()
+    def when_placed(self, home: bytes, name: str) -> Signal[None]:
+        """Return a signal that is set: the home is enough."""
+        return DONE
 
     def may_reach(self, event: EventKey, home: HomeId) -> bool:
         """Whoever has told that it has an event need not wait for it."""
@@ -141,7 +142,7 @@ class Flood:
             )
 
     def _take_here(self, home: Home, event: EventKey, content: bytes) -> None:
-        home.take(event, content, lambda: self._has(home.id, event.home, event.stream, 0, (event.number,)))
+        home.take(event, content).then(lambda _: self._has(home.id, event.home, event.stream, 0, (event.number,)))
 
     def _has(self, home: HomeId, source: HomeId, stream: int, floor: int, above: Collection[int]) -> None:
         """A home has the events of a stream up to a number, and some above."""
@@ -162,7 +163,7 @@ class Flood:
                     self._runtime.trace(EventKey(source, stream, number), "brought", home)
         for number in settled:
             del open_events[number]
-            self._home_manager.settled(EventKey(source, stream, number))
+            self._home_manager.fully_acknowledged(EventKey(source, stream, number))
 
     def _tick(self) -> None:
         for key in [key for key, events in self._open.items() if not events or key[0] not in self._home_manager.homes]:
@@ -239,11 +240,11 @@ class Flood:
         done.raise_to(message.settled)
         home.skip_to(event, message.settled)
 
-        def taken() -> None:
+        def taken(_: object) -> None:
             done.add(event.number)
             self._tell(message.origin, about, done)
 
-        home.take(event, message.content, taken)
+        home.take(event, message.content).then(taken)
 
     def _tell(self, origin: Peer, about: tuple[HomeId, HomeId, int], done: SequenceSet) -> None:
         waiting = self._to_tell.get(origin.id)
@@ -267,7 +268,7 @@ class Flood:
         if directory.has_merged(message.digest):
             self._count(message.done)
         else:
-            directory.compare(source, lambda _: self._count_if_merged(message))
+            directory.compare(source).then(lambda _: self._count_if_merged(message))
 
     def _count_if_merged(self, message: FloodAck) -> None:
         if self._home_manager.directory.has_merged(message.digest):  # else it will be told again

@@ -33,17 +33,17 @@ from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
 from meetpoint.node.home.subscription_table import attributes_of
 from meetpoint.node.overlay import Handler, Overlay
+from meetpoint.node.runtime.flow import Signal, all_set
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
 from meetpoint.placement.base import PlacementScheme
-from meetpoint.placement.decode import read_attributes
 from meetpoint.placement.dissemination.dissemination import ATTEMPT_US, PublishAttempt
 from meetpoint.placement.dissemination.fanout import event_bytes
-from meetpoint.placement.dissemination.keyed_rpc import Reached
 from meetpoint.placement.dissemination.wait_all import when_all
 from meetpoint.placement.messages import Entry as Placed
-from meetpoint.placement.messages import Stored
-from meetpoint.placement.ownership.ownership import RangeStore
+from meetpoint.placement.messages import Stored, read_attributes
+from meetpoint.placement.ownership.keyed_rpc import Reached
+from meetpoint.placement.ownership.ownership import RangeListener
 from meetpoint.schemes.lists.collection import AttributeLists as Held
 from meetpoint.schemes.lists.collection import (
     AttributeOrder,
@@ -87,11 +87,11 @@ RECENT_MAX: Final = 1_024
 """How many steps of chains a node remembers to have begun: an errand may come twice."""
 
 
-class ListStore(RangeStore):
+class ListStore(RangeListener):
     """The lists of all homes here."""
 
-    def __init__(self, services: Runtime) -> None:
-        self._services = services
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
         self.lists: dict[HomeId, Held] = {}
         self._entries: dict[tuple[HomeId, str], ListEntry] = {}
         self._names: Counter[tuple[HomeId, ListEntry]] = Counter()  # what was left and is wanted again lies here twice
@@ -110,7 +110,7 @@ class ListStore(RangeStore):
         """An entry lies at a home here."""
         read = read_entry(entry)
         if read is None:
-            self._services.observe("entry_malformed")
+            self._runtime.observe("entry_malformed")
         else:
             self._entries[home, name] = read
             self._names[home, read] += 1
@@ -150,34 +150,28 @@ class Lists(PlacementScheme):
     """One node's part."""
 
     def __init__(
-        self, services: Runtime, overlay: Overlay, hosting: HomeManager, node: NodeSettings, settings: ListsSettings
+        self, runtime: Runtime, overlay: Overlay, home_manager: HomeManager, node: NodeSettings, settings: ListsSettings
     ) -> None:
         self._settings = settings
         schema = Schema.from_yaml(settings.schema) if settings.schema else None
         self._hashings = HashingVersions(
-            services.ring, schema, settings.quantiles, order_preserving=settings.hash == "order"
+            runtime.ring, schema, settings.quantiles, order_preserving=settings.hash == "order"
         )
         self._hashing = self._hashings.base
         self._order = AttributeOrder(self._hashing.schema, settings.first)
-        self._store = ListStore(services)
+        self._store = ListStore(runtime)
         super().__init__(
-            services, overlay, hosting, node, self._store, straight=False, next_key=self._next_key
+            runtime, overlay, home_manager, node, self._store, straight=False, next_key=self._next_key
         )  # fmt: skip
-        self._attempts = services.random.getrandbits(32)  # in each life others: a late word is of no attempt
+        self._attempts = runtime.random.getrandbits(32)  # in each life others: a late word is of no attempt
         self._chains: dict[int, _ChainRun] = {}
         self._recent: dict[tuple[bytes, int, int, int], None] = {}
-        self._epochs = ConfigEpochs(
-            services,
-            hosting,
-            is_well=lambda body: bool(read_cuts(body)),
-            changed=self._rescaled,
-            settle=self._place_all,
-        )
+        self._epochs = ConfigEpochs(runtime, home_manager, self)
         if settings.hash == "order":
-            hosting.directory.rider = self._epochs
-        self._errands.do(ListQuery, self._collect)
-        self._errands.do(ChainStep, self._chain)
-        self._errands.do(DeliverToHomes, self._carry)
+            home_manager.directory.payload = self._epochs
+        self._rpc.do(ListQuery, self._collect)
+        self._rpc.do(ChainStep, self._chain)
+        self._rpc.do(DeliverToHomes, self._carry)
 
     def handlers(self) -> dict[type[Message], Handler]:
         """Which messages are the scheme's."""
@@ -205,30 +199,36 @@ class Lists(PlacementScheme):
         if self._settings.hash == "order":
             self._epochs.review()
 
-    def _rescaled(self) -> None:
-        """Other scales count than before. What lies by one that no longer does is taken away."""
+    def is_well_formed(self, body: bytes) -> bool:
+        """Return whether a version of scales can be read."""
+        return bool(read_cuts(body))
+
+    def versions_changed(self) -> None:
+        """Go by other scales than before; take away what lies by one that no longer counts."""
         floor = self._hashings.counting[0]
         self._hashings.count(self._epochs.bodies)
         if self._hashings.counting[0] is not floor:
-            for home in self._hosting.homes.values():
-                self._place_all(home, lambda: None)
+            for home in self._home_manager.homes.values():
+                self.place_all(home)
 
-    def _place_all(self, home: Home, then: Callable[[], None]) -> None:
+    def place_all(self, home: Home) -> Signal[None]:
         """Have all subscriptions of a home lie by the scales that count now, some at a time."""
         todo = deque(home.filters)
-        done = when_all(len(todo) + 1, then)
+        placed: list[Signal[None]] = []
+        all_placed: Signal[None] = Signal()
 
-        def place_some() -> None:
-            if self._hosting.homes.get(home.id) is not home:
+        def place_some(_: object) -> None:
+            if self._home_manager.homes.get(home.id) is not home:
                 return
-            for _ in range(min(MOVED_MAX, len(todo))):
-                self._placing.place(home, todo.popleft(), done)
+            now = [todo.popleft() for _ in range(min(MOVED_MAX, len(todo)))]
+            placed.extend([self._placement.place(home, name) for name in now])
             if todo:
-                self._services.after(MOVE_US, place_some)
+                self._runtime.sleep(MOVE_US).then(place_some)
             else:
-                done()
+                all_set(placed).then(all_placed.set)
 
-        self._services.after(MOVE_US, place_some)  # a home that starts is not placed yet
+        self._runtime.sleep(MOVE_US).then(place_some)  # a home that starts is not placed yet
+        return all_placed
 
     def check(self) -> None:
         """Assert what must hold at all times."""
@@ -251,9 +251,9 @@ class Lists(PlacementScheme):
 
     def _accept(self, home: Home, name: str, entry: Placed, answer: Callable[[Message], None]) -> None:
         if read_entry(entry) is None:
-            self._services.observe("entry_malformed")
+            self._runtime.observe("entry_malformed")
         else:
-            self._custody.put(home, name, entry, lambda: answer(Stored()))
+            self._ownership.put(home, name, entry).then(lambda _: answer(Stored()))
 
     # -- collecting ----------------------------------------------------------------------------------------------------
 
@@ -275,7 +275,7 @@ class Lists(PlacementScheme):
         self._chains[number] = _ChainRun(attempt)
         attempt.on_end = lambda: (self._chains.pop(number, None), None)[1]
         names = self._hashings.names
-        chain = ChainStep(self._services.me, number, 0, 0, attempt.event, attempt.content, (), order, names)
+        chain = ChainStep(self._runtime.me, number, 0, 0, attempt.event, attempt.content, (), order, names)
         self._pass_on(chain, groups[0])
 
     def _gather(
@@ -287,7 +287,7 @@ class Lists(PlacementScheme):
     ) -> Callable[[], None]:
         """Ask for lists, all at once; `then` gets what was found, by attribute. What is returned stops it."""
         found: dict[str, dict[SubId, None]] = {}
-        errands: list[int] = []
+        rpc: list[int] = []
         attributes = self._hashing.bits.declare(flat.values)
         wanted = list(lookups)
 
@@ -302,14 +302,12 @@ class Lists(PlacementScheme):
             collect = ListQuery(
                 lookup.attribute, lookup.sorts, attributes_to_msgpack({VALUE: value}), attributes  # type: ignore[dict-item]
             )  # fmt: skip
-            number = self._errands.run(
-                lookup.key, lookup.key, collect, done, answered=partial(answered, lookup.attribute)
-            )
-            errands.append(number)
+            number = self._rpc.run(lookup.key, lookup.key, collect, done, answered=partial(answered, lookup.attribute))
+            rpc.append(number)
 
         def stop() -> None:
-            for number in errands:
-                self._errands.stop(number)
+            for number in rpc:
+                self._rpc.stop(number)
 
         return stop
 
@@ -318,10 +316,10 @@ class Lists(PlacementScheme):
         try:
             value = attributes_from_msgpack(collect.value).get(VALUE)
         except EventError:
-            self._services.observe("event_malformed")
+            self._runtime.observe("event_malformed")
             return
         if value is None:
-            self._services.observe("event_malformed")
+            self._runtime.observe("event_malformed")
             return
         names = self._hashing.bits.spread(collect.attributes)
         flat = FlatEvent({collect.attribute: value}, names)
@@ -330,31 +328,31 @@ class Lists(PlacementScheme):
 
     def _count(self, event: EventKey, sub_ids: Sequence[SubId] | Sequence[int], from_afar: bool) -> None:
         if sub_ids and from_afar:
-            self._services.observe("subids_sent", len(sub_ids), event_bytes(event))
+            self._runtime.observe("subids_sent", len(sub_ids), event_bytes(event))
 
     # -- chains: distributed and hybrid --------------------------------------------------------------------------------
 
     def _pass_on(self, chain: ChainStep, group: Group) -> None:
         key = group.lookups[0].key
-        self._errands.run(key, key, chain, lambda: None)
+        self._rpc.run(key, key, chain, lambda: None)
 
     def _chain(self, home: Home, reached: Reached, chain: ChainStep, answer: Callable[[Message], None]) -> None:
         """Lead a group of an event's lookups."""
-        attributes = read_attributes(self._services, chain.content)
+        attributes = read_attributes(self._runtime, chain.content)
         if attributes is None:
             return
         flat = self._hashing.bits.flatten(attributes)
         hashings = self._hashings.named(chain.scales, self._epochs.known)
         if hashings is None:
-            self._services.observe("scale_unknown")  # the errand comes again, or another attempt
-            if chain.origin.id != self._services.me.id:
-                self._hosting.directory.compare(chain.origin, lambda _: None)
+            self._runtime.observe("scale_unknown")  # the errand comes again, or another attempt
+            if chain.origin.id != self._runtime.me.id:
+                self._home_manager.directory.compare(chain.origin)
             return
         first, *others = hashings
         order = read_order(flat.values, chain.order)
         groups = [] if order is None else groups_of(first, flat, order, others)
         if not (0 <= chain.group < len(groups) and 0 <= chain.told <= chain.group):
-            self._services.observe("event_malformed")
+            self._runtime.observe("event_malformed")
             return
         answer(ChainAck())
         step = (chain.origin.id, chain.origin.incarnation, chain.attempt, chain.group)
@@ -370,7 +368,7 @@ class Lists(PlacementScheme):
             self._filter(chain, groups, list(found.get(group.attribute, ())))
 
         stop = self._gather(chain.event, flat, group.lookups, collected)
-        self._services.after(ATTEMPT_US, stop)
+        self._runtime.after(ATTEMPT_US, stop)
 
     def _filter(self, chain: ChainStep, groups: Sequence[Group], local: list[SubId]) -> None:
         """A group has what its lists say: filter, tell the origin what is certain, pass the rest on."""
@@ -395,25 +393,23 @@ class Lists(PlacementScheme):
 
     def _tell(self, chain: ChainStep, told: ChainResult) -> None:
         """Tell the origin, until it has heard or the attempt is over."""
-        if chain.origin.id == self._services.me.id:
+        if chain.origin.id == self._runtime.me.id:
             self._heard(told)
             return
-        until = self._services.now + ATTEMPT_US
+        until = self._runtime.now + ATTEMPT_US
         self._count(chain.event, told.sub_ids, True)
 
         def ask() -> None:
-            self._services.ask(
-                chain.origin, lambda number: msgspec.structs.replace(told, request=number), answered, TELL_US
-            )
+            self._runtime.ask(chain.origin, told, TELL_US).then(answered)
 
         def answered(reply: Reply | None) -> None:
-            if not isinstance(reply, ChainResultAck) and self._services.now < until:
-                self._services.after(TELL_US // 4, ask)  # at once, it would be lost as soon again
+            if not isinstance(reply, ChainResultAck) and self._runtime.now < until:
+                self._runtime.after(TELL_US // 4, ask)  # at once, it would be lost as soon again
 
         ask()
 
     def _told(self, source: Peer, told: ChainResult) -> None:
-        self._services.send(source, ChainResultAck(told.request))
+        self._runtime.send(source, ChainResultAck(told.request))
         self._heard(told)
 
     def _heard(self, told: ChainResult) -> None:
@@ -435,13 +431,13 @@ class Lists(PlacementScheme):
             return
         left = {home: tuple(numbers) for home, numbers in homes_of(sub_ids).items()}
         attempt.may_reach = left.__contains__
-        if self._services.tracing:
+        if self._runtime.tracing:
             told = f"the lists named {counted(len(sub_ids), 'subscription')} of {counted(len(left), 'home')}"
-            self._services.trace(attempt.event, "visited", detail=told)
-        if is_walk_cheaper(len(left), len(self._hosting.directory.others()) + 1):
-            self._services.observe("event_walked")
-            me = self._services.me.id
-            ways = [(bytes(self._services.ring.add(me, 1)), bytes(me), tuple(left.items()))]
+            self._runtime.trace(attempt.event, "visited", detail=told)
+        if is_walk_cheaper(len(left), len(self._home_manager.directory.others()) + 1):
+            self._runtime.observe("event_walked")
+            me = self._runtime.me.id
+            ways = [(bytes(self._runtime.ring.add(me, 1)), bytes(me), tuple(left.items()))]
         else:
             ways = [(bytes(home), bytes(home), ((home, numbers),)) for home, numbers in left.items()]
         done = when_all(len(ways), lambda: self._bring_the_rest(attempt, dict(left), ATTEMPT_US))
@@ -454,22 +450,22 @@ class Lists(PlacementScheme):
 
         def stop() -> None:
             for number in running:
-                self._errands.stop(number)
+                self._rpc.stop(number)
 
         attempt.on_end = stop
         for first, last, homes in ways:
             carry = DeliverToHomes(attempt.event, attempt.settled, homes, attempt.content)
-            running.append(self._errands.run(first, last, carry, done, answered=answered))
+            running.append(self._rpc.run(first, last, carry, done, answered=answered))
         if not ways:
             attempt.complete()
 
     def _carry(self, home: Home, reached: Reached, carry: DeliverToHomes, answer: Callable[[Message], None]) -> None:
         """An event for some homes has come here."""
         self._count(carry.event, [number for _, numbers in carry.homes for number in numbers], reached.hops > 0)
-        here = [self._hosting.homes[each] for each, _ in carry.homes if each in self._hosting.homes]
+        here = [self._home_manager.homes[each] for each, _ in carry.homes if each in self._home_manager.homes]
         has: list[HomeId] = []
 
-        def taken(each: HomeId) -> None:
+        def taken(each: HomeId, _: object) -> None:
             has.append(each)
             if len(has) == len(here):
                 answer(DeliverToHomesAck(tuple(has)))
@@ -478,7 +474,7 @@ class Lists(PlacementScheme):
             answer(DeliverToHomesAck(()))
         for each in here:
             each.skip_to(carry.event, carry.settled)
-            each.take(carry.event, carry.content, partial(taken, each.id))
+            each.take(carry.event, carry.content).then(partial(taken, each.id))
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------

@@ -12,10 +12,8 @@ from meetpoint.language.names import split_name
 from meetpoint.matching.keys.key_plan import KeyPlan
 from meetpoint.matching.keys.meet_keys import KeySort, MeetKey
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.placement.decode import read_body
-from meetpoint.placement.entries.conjunctions import conjunction_in
-from meetpoint.placement.entries.stored_entry import SUBSCRIPTION_MAX
-from meetpoint.placement.messages import Entry
+from meetpoint.placement.entries.entry_table import SUBSCRIPTION_MAX, conjunction_in
+from meetpoint.placement.messages import Entry, read_body
 
 __all__ = [
     "PATH_MAX",

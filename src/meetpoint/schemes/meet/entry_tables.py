@@ -19,13 +19,20 @@ from meetpoint.matching.keys.key_plan import LiveKeys
 from meetpoint.matching.keys.meet_keys import MeetKey
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.runtime.runtime import Runtime
-from meetpoint.placement.entries.conjunctions import conjunction_in
-from meetpoint.placement.entries.entry_table import EntryTable, Matched, by_home
+from meetpoint.placement.entries.entry_table import (
+    EntryTable,
+    Item,
+    Matched,
+    Read,
+    StoredEntry,
+    by_home,
+    conjunction_in,
+    owner_of,
+)
 from meetpoint.placement.entries.leases import ClockMargin, Lease, LeaseTable, unknown_us
-from meetpoint.placement.entries.stored_entry import Item, Read, StoredEntry, owner_of
 from meetpoint.placement.messages import Entry
 from meetpoint.placement.ownership.ownership import Ownership
-from meetpoint.placement.ownership.range_store import RangeStore
+from meetpoint.placement.ownership.range_store import RangeListener
 from meetpoint.schemes.meet.entries import KeyEntry, child_keys, read_key_entry
 from meetpoint.schemes.meet.messages import KeySummary, SummaryUpdate, SummaryUpdateAck, group_keys
 
@@ -173,7 +180,7 @@ class KeyLeases:
         if lease.asking:
             return
         lease.asking = True
-        summary, version = self.summary(self._base, lease.known), self._ownership.holdings[self._home].version
+        summary, version = self.summary(self._base, lease.known), self._ownership.owned_ranges[self._home].version
 
         def answered(reply: Reply | None) -> None:
             if isinstance(reply, SummaryUpdateAck) and reply.base == self._base:
@@ -186,9 +193,7 @@ class KeyLeases:
             lease.asking = False
             self._go_on()
 
-        self._runtime.ask(
-            lease.peer, lambda number: SummaryUpdate(number, self._home, version, summary), answered, TIMEOUT_US
-        )
+        self._runtime.ask(lease.peer, SummaryUpdate(0, self._home, version, summary), TIMEOUT_US).then(answered)
 
     def _look_again(self, at: int) -> None:
         if self._timer is not None:
@@ -264,7 +269,7 @@ class KeyTable(EntryTable[KeyEntry, MeetKey]):
         return by_home(self.match_in(attributes, keys)), marks
 
 
-class KeyTables(RangeStore):
+class KeyTables(RangeListener):
     """The entries at all homes here. `ownership` is set by the scheme, which makes it later than this."""
 
     ownership: Ownership

@@ -10,7 +10,7 @@ import msgspec
 from meetpoint.api.ids import EventKey, HomeId
 from meetpoint.api.messages import Message, Query, Reply
 from meetpoint.matching.keys.meet_keys import KeySort, MeetKey
-from meetpoint.placement.ownership.key_range import KeyRange
+from meetpoint.placement.key_range import KeyRange
 from meetpoint.schemes.meet.entries import is_key
 
 __all__ = [

@@ -34,12 +34,11 @@ from meetpoint.node.overlay import Handler, Overlay
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
 from meetpoint.placement.base import PlacementScheme
-from meetpoint.placement.decode import read_attributes
 from meetpoint.placement.dissemination.dissemination import PublishAttempt
-from meetpoint.placement.dissemination.single_flight import SingleFlight
-from meetpoint.placement.messages import BucketFull, Entry, Stored
-from meetpoint.placement.ownership.key_range import KeyRange
-from meetpoint.placement.ownership.owned_ranges import OwnedRanges
+from meetpoint.placement.dissemination.fanout import SingleFlight
+from meetpoint.placement.key_range import KeyRange
+from meetpoint.placement.messages import BucketFull, Entry, Stored, read_attributes
+from meetpoint.placement.ownership.range_store import OwnedRanges
 from meetpoint.schemes.meet.entries import PATH_MAX, child_entry, crowded_mark, entries_of, read_key_entry
 from meetpoint.schemes.meet.entry_tables import KeyTables
 from meetpoint.schemes.meet.messages import (
@@ -134,18 +133,18 @@ class Meet(PlacementScheme):
     """One node's part."""
 
     def __init__(
-        self, services: Runtime, overlay: Overlay, hosting: HomeManager, node: NodeSettings, settings: MeetSettings
+        self, runtime: Runtime, overlay: Overlay, home_manager: HomeManager, node: NodeSettings, settings: MeetSettings
     ) -> None:
         self._settings = settings
         self._plan = KeyPlan.from_bytes(settings.plan) if settings.plan else KeyPlan()
-        self._tables = KeyTables(services, hosting, settings.lease_us, settings.children)
-        super().__init__(services, overlay, hosting, node, self._tables, straight=True)
-        self._tables.ownership = self._custody
-        self._summaries = SummaryCache(services, self._plan, settings.lease_us)
-        self._single_flight: SingleFlight[tuple[HomeId, EventKey, int]] = SingleFlight(self._bringing.bring)
+        self._tables = KeyTables(runtime, home_manager, settings.lease_us, settings.children)
+        super().__init__(runtime, overlay, home_manager, node, self._tables, straight=True)
+        self._tables.ownership = self._ownership
+        self._summaries = SummaryCache(runtime, self._plan, settings.lease_us)
+        self._single_flight: SingleFlight[tuple[HomeId, EventKey, int]] = SingleFlight(self._fanout.bring)
         self._matching: dict[EventKey, _MatchProgress] = {}
         self._tunings = 0
-        hosting.directory.listen(self._learnt)
+        home_manager.directory.listen(self._learnt)
 
     def handlers(self) -> dict[type[Message], Handler]:
         """Which messages are the scheme's."""
@@ -173,8 +172,8 @@ class Meet(PlacementScheme):
         old = self._plan
         self._plan = KeyPlan(feedback.statistics, old.schema, names=old.names, cells_max=old.cells_max)
         self._tunings += 1
-        todo = deque((home, name) for home in self._hosting.homes.values() for name in home.filters)
-        self._services.observe("tuned")
+        todo = deque((home, name) for home in self._home_manager.homes.values() for name in home.filters)
+        self._runtime.observe("tuned")
         self._move_some(self._tunings, todo)
 
     def _move_some(self, tuning: int, todo: deque[tuple[Home, str]]) -> None:
@@ -182,40 +181,40 @@ class Meet(PlacementScheme):
             return  # another one began meanwhile
         for _ in range(min(MOVED_MAX, len(todo))):
             home, name = todo.popleft()
-            if self._hosting.homes.get(home.id) is home:
-                self._placing.place(home, name, lambda: None)
+            if self._home_manager.homes.get(home.id) is home:
+                self._placement.place(home, name)
         if todo:
-            self._services.after(MOVE_US, lambda: self._move_some(tuning, todo))
+            self._runtime.after(MOVE_US, lambda: self._move_some(tuning, todo))
 
     # -- placing -------------------------------------------------------------------------------------------------------
 
     def _entries(self, home: HomeId, number: int, filter_: Filter, at: int) -> list[Entry]:
-        return entries_of(self._services.ring, self._plan, number, filter_, at)
+        return entries_of(self._runtime.ring, self._plan, number, filter_, at)
 
     def _accept(self, home: Home, name: str, entry: Entry, answer: Callable[[Message], None]) -> None:
         """An entry is to be placed at a home here."""
         read = read_key_entry(entry.body)
-        if read is None or not read.text or not self._custody.is_settled(home.id):
-            self._services.observe("entry_malformed" if read is None else "entry_early")
+        if read is None or not read.text or not self._ownership.is_settled(home.id):
+            self._runtime.observe("entry_malformed" if read is None else "entry_early")
             return
         table = self._tables.at[home.id]
 
-        def when_met(word: Message) -> Callable[[], None]:
+        def when_met(word: Message) -> Callable[[object], None]:
             """Answer when no publisher passes this key by: what lies under its children is found from here."""
 
-            def safe() -> None:
+            def safe(_: object) -> None:
                 if self._tables.at.get(home.id) is table:
                     table.leases.when_known(lambda: answer(word))
 
             return safe
 
-        is_new = name not in self._custody.entries[home.id]
+        is_new = name not in self._ownership.entries[home.id]
         if is_new and len(read.path) < PATH_MAX and table.count(read.key, read.path) >= self._settings.crowded:
-            at = child_entry(self._services.ring, name, read, self._settings.children)
-            mark, marked = crowded_mark(self._services.ring, read)
-            self._custody.put(home, mark, marked, when_met(BucketFull(at)))
+            at = child_entry(self._runtime.ring, name, read, self._settings.children)
+            mark, marked = crowded_mark(self._runtime.ring, read)
+            self._ownership.put(home, mark, marked).then(when_met(BucketFull(at)))
         else:
-            self._custody.put(home, name, entry, when_met(Stored()))
+            self._ownership.put(home, name, entry).then(when_met(Stored()))
 
     # -- carrying events -----------------------------------------------------------------------------------------------
 
@@ -234,8 +233,8 @@ class Meet(PlacementScheme):
     def _arcs_here(self) -> dict[HomeId, tuple[KeyRange, ...]]:
         return {
             home: arcs
-            for home in self._hosting.homes
-            if self._custody.is_settled(home) and (arcs := self._custody.holdings[home].arcs)
+            for home in self._home_manager.homes
+            if self._ownership.is_settled(home) and (arcs := self._ownership.owned_ranges[home].arcs)
         }
 
     def _forget(self, event: EventKey) -> None:
@@ -254,7 +253,7 @@ class Meet(PlacementScheme):
         if stuck:
             self._pause(progress)  # a key is on its way from one home to another
         elif not (progress.places or progress.wanted) and progress.attempt.alive:
-            self._services.observe("homes_visited", len(progress.visited))
+            self._runtime.observe("homes_visited", len(progress.visited))
             progress.attempt.complete()
 
     def _next_ones(self, progress: _MatchProgress) -> list[HomeId]:
@@ -268,8 +267,8 @@ class Meet(PlacementScheme):
         return [] if progress.paused else [home for home in wanted if home not in progress.asked]
 
     def _holder(self, place: bytes, progress: _MatchProgress) -> HomeId | None:
-        here = self._custody.holder(place)
-        return self._atlas.guess(place, progress.tried) if here is None else here.id
+        here = self._ownership.holder(place)
+        return self._owner_cache.guess(place, progress.tried) if here is None else here.id
 
     def _pause(self, progress: _MatchProgress) -> None:
         if not progress.paused:
@@ -279,17 +278,17 @@ class Meet(PlacementScheme):
                 progress.paused = False
                 self._step(progress)
 
-            self._services.after(PAUSE_US, go_on)
+            self._runtime.after(PAUSE_US, go_on)
 
     def _ask(self, progress: _MatchProgress, home: HomeId) -> None:
         attempt = progress.attempt
         progress.asked[home] = None
-        host = self._hosting.directory.host(home)
-        asked_at = self._services.now
+        host = self._home_manager.directory.host(home)
+        asked_at = self._runtime.now
         if host is None:
             self._answered(progress, home, asked_at, (), None)
-        elif host.id == self._services.me.id:
-            holding = self._custody.holdings.get(home)
+        elif host.id == self._runtime.me.id:
+            holding = self._ownership.owned_ranges.get(home)
             arcs = () if holding is None else holding.arcs
             then = partial(self._here, progress, home, holding)
             slow = partial(self._is_slow, progress, home, arcs)
@@ -297,20 +296,17 @@ class Meet(PlacementScheme):
         else:
             base, serial, version = self._summaries.known(home)
             arcs = self._summaries.arcs(home)
-            self._services.ask(
+            self._runtime.ask(
                 host,
-                lambda number: MatchRequest(
-                    number, home, attempt.event, attempt.settled, base, serial, version, attempt.content
-                ),
-                lambda reply: self._answered(progress, home, asked_at, arcs, reply),
+                MatchRequest(0, home, attempt.event, attempt.settled, base, serial, version, attempt.content),
                 VISIT_US,
-            )
+            ).then(lambda reply: self._answered(progress, home, asked_at, arcs, reply))
 
     def _here(
         self, progress: _MatchProgress, home: HomeId, before: OwnedRanges | None, done: bool, more: tuple[bytes, ...]
     ) -> None:
         """A home here was visited; what it got meanwhile does not count."""
-        holding = self._custody.holdings.get(home)
+        holding = self._ownership.owned_ranges.get(home)
         arcs = () if holding is None else holding.arcs
         self._has_visited(progress, home, arcs, done and before is not None and arcs == before.arcs, more)
 
@@ -323,7 +319,7 @@ class Meet(PlacementScheme):
             self._pause(progress)  # what it holds it holds, until it answers
             return
         arcs = known if reply.arcs is None else reply.arcs
-        if home not in self._hosting.homes:  # else it has come here meanwhile
+        if home not in self._home_manager.homes:  # else it has come here meanwhile
             self._summaries.learn(home, asked_at, reply.version, reply.arcs, reply.summary)
         self._has_visited(progress, home, arcs, reply.done, reply.more)
 
@@ -333,7 +329,7 @@ class Meet(PlacementScheme):
         """A home has answered: it is done with the event on these arcs, or does not know yet."""
         progress.asked.pop(home, None)
         progress.tried[home] = None
-        self._atlas.learn(home, arcs)
+        self._owner_cache.learn(home, arcs)
         if not done:
             for place, asked in progress.places.items():
                 if asked == home:
@@ -378,13 +374,13 @@ class Meet(PlacementScheme):
     # -- being visited -------------------------------------------------------------------------------------------------
 
     def _visit(self, source: Peer, question: MatchRequest) -> None:
-        holding = self._custody.holdings.get(question.home)
-        if holding is None or not self._custody.is_settled(question.home):
-            self._services.send(source, MatchReply(question.request, False, 0, (), None, ()))
+        holding = self._ownership.owned_ranges.get(question.home)
+        if holding is None or not self._ownership.is_settled(question.home):
+            self._runtime.send(source, MatchReply(question.request, False, 0, (), None, ()))
             return
 
         def answer(done: bool, more: tuple[bytes, ...]) -> None:
-            now = self._custody.holdings.get(question.home)
+            now = self._ownership.owned_ranges.get(question.home)
             if not done or now is None or now.version != holding.version:
                 return  # it will be asked again
             summary: KeySummary | None = None
@@ -392,10 +388,10 @@ class Meet(PlacementScheme):
             if table is not None:
                 summary = table.leases.grant(source, question.base, question.serial)
             arcs = None if question.version == holding.version else holding.arcs
-            self._services.send(source, MatchReply(question.request, True, holding.version, arcs, summary, more))
+            self._runtime.send(source, MatchReply(question.request, True, holding.version, arcs, summary, more))
 
         def slow(more: tuple[bytes, ...], to: tuple[HomeId, ...]) -> None:
-            self._services.send(source, MatchPending(question.home, question.event, holding.arcs, more, to))
+            self._runtime.send(source, MatchPending(question.home, question.event, holding.arcs, more, to))
 
         self._match(question.home, question.event, question.settled, question.content, answer, slow)
 
@@ -410,18 +406,18 @@ class Meet(PlacementScheme):
     ) -> None:
         """Bring an event to all whose conjunctions at a home here it satisfies."""
         table = self._tables.at.get(home)
-        if table is None or not self._custody.is_settled(home):
+        if table is None or not self._ownership.is_settled(home):
             then(False, ())
             return
-        attributes = read_attributes(self._services, content)
+        attributes = read_attributes(self._runtime, content)
         if attributes is None:
             return
         matched, marks = table.find(attributes)
         more = self._tables.children_of(marks)
-        if self._services.tracing:
+        if self._runtime.tracing:
             told = f"its keys here have matches of {counted(len(matched), 'home')}"
-            self._services.trace(event, "visited", home, detail=told)
-        key = (home, event, self._custody.holdings[home].version)
+            self._runtime.trace(event, "visited", home, detail=told)
+        key = (home, event, self._ownership.owned_ranges[home].version)
 
         def brought(well: bool) -> None:
             then(well, more)
@@ -433,9 +429,9 @@ class Meet(PlacementScheme):
             self._single_flight.begin(key, event, settled, content, matched, brought, is_slow)
 
     def _used(self, source: Peer, question: SummaryUpdate) -> None:
-        if question.home not in self._hosting.homes:
+        if question.home not in self._home_manager.homes:
             self._summaries.note(question.home, question.version, question.summary)
-        self._services.send(source, SummaryUpdateAck(question.request, question.summary.base, question.summary.serial))
+        self._runtime.send(source, SummaryUpdateAck(question.request, question.summary.base, question.summary.serial))
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from meetpoint.api.ids import HomeId
 from meetpoint.matching.keys.key_plan import KeyPlan, LiveKeys
 from meetpoint.matching.keys.meet_keys import MeetKey
 from meetpoint.node.runtime.runtime import Runtime
-from meetpoint.placement.ownership.key_range import KeyRange
+from meetpoint.placement.key_range import KeyRange
 from meetpoint.schemes.meet.entries import place_of
 from meetpoint.schemes.meet.entry_tables import CLOCK_MARGIN
 from meetpoint.schemes.meet.messages import KeySummary, ungroup_keys

@@ -29,13 +29,12 @@ from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.hypercube.regions import Region
-from meetpoint.placement.decode import read_attributes
 from meetpoint.placement.dissemination.dissemination import ATTEMPT_US
 from meetpoint.placement.dissemination.fanout import HomeFanout, event_bytes
-from meetpoint.placement.dissemination.keyed_rpc import RETRY_US, KeyedRpc, Reached
 from meetpoint.placement.dissemination.wait_all import when_all
 from meetpoint.placement.entries.entry_table import Matched, add_to, by_home
-from meetpoint.placement.ownership.owner_cache import OwnerCache
+from meetpoint.placement.messages import read_attributes
+from meetpoint.placement.ownership.keyed_rpc import RETRY_US, KeyedRpc, OwnerCache, Reached
 from meetpoint.placement.ownership.ownership import Ownership
 from meetpoint.schemes.reach.entries import DutyPart, IdTable, IdTables
 from meetpoint.schemes.reach.ids import FLOOR_MAX, Cube, Duty, Tree, head_point, parts, tree_of
@@ -160,14 +159,14 @@ class Duties:
     @property
     def floor(self) -> int:
         """No region is shorter than this, as far as is known: how many bits a tree may turn (`subsets`)."""
-        holdings = self._ownership.holdings.values()
+        owned_ranges = self._ownership.owned_ranges.values()
         known = (
             self._owner_cache.heard,
             len(self._home_manager.directory.homes()),
-            *(each.version for each in holdings),
+            *(each.version for each in owned_ranges),
         )
         if self._floor is None or self._floor[0] != known:
-            arcs = [*self._owner_cache.arcs(), *(arc for holding in holdings for arc in holding.arcs)]
+            arcs = [*self._owner_cache.arcs(), *(arc for holding in owned_ranges for arc in holding.arcs)]
             # So many regions cannot all be longer than that.
             fewest = max(len(self._home_manager.directory.homes()), 1).bit_length() - 1
             self._floor = known, min((fewest, FLOOR_MAX, *(self._cube.shortest(arc) for arc in arcs)))
@@ -232,7 +231,7 @@ class Duties:
         one_is_done = when_all(1 + len(parted.handed), all_is_done)
         for each in parted.handed:
             self._hand_on(work, event, each, handle, floor, one_is_done)
-        self._fanout.bring_soon(handle.event, handle.settled, handle.content, matched, BRING_US, brought)
+        self._fanout.bring_soon(handle.event, handle.settled, handle.content, matched, BRING_US).then(brought)
 
     def _part(self, event: int, duty: Duty, tree: Tree) -> _Parted | None:
         """Which places serve a duty here, and what goes elsewhere; None where it falls into too many parts."""

@@ -15,10 +15,10 @@ from meetpoint.api.ids import HomeId
 from meetpoint.language.filters.normal_form import Conjunction
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.hypercube.regions import Region
-from meetpoint.placement.entries import entry_table, entry_tables
-from meetpoint.placement.entries.stored_entry import Item, Read, StoredEntry, owner_of, read_filed
+from meetpoint.placement.entries import entry_table
+from meetpoint.placement.entries.entry_table import Item, Read, StoredEntry, owner_of, read_filed
+from meetpoint.placement.key_range import KeyRange
 from meetpoint.placement.messages import Entry
-from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.reach.ids import Cube, Duty, is_subset
 
 __all__ = ["DutyPart", "IdTable", "IdTables", "PinnedKeys", "entry_of", "read_entry"]
@@ -92,7 +92,7 @@ class PinnedKeys(Protocol):
         """What stays at a home here."""
 
 
-class IdTables(entry_tables.EntryTables[IdTable]):
+class IdTables(entry_table.EntryTables[IdTable]):
     """All homes here. Some entries are no conjunctions, but marks."""
 
     def __init__(self, runtime: Runtime, cube: Cube) -> None:

@@ -78,7 +78,7 @@ from meetpoint.matching.keys.meet_keys import (
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.hypercube import DIMENSIONS_MAX
 from meetpoint.overlays.hypercube.regions import Region, key_of, point_of
-from meetpoint.placement.ownership.key_range import KeyRange
+from meetpoint.placement.key_range import KeyRange
 
 __all__ = [
     "EVERYTHING",

@@ -128,7 +128,7 @@ class RegionLeases:
         def ask() -> None:
             self.look_at(lease)
             if lease.number in self._table.granted:
-                self._runtime.ask(lease.peer, query, answered, TIMEOUT_US)
+                self._runtime.ask(lease.peer, query(0), TIMEOUT_US).then(answered)
 
         ask()
 

@@ -14,6 +14,7 @@ the overlay again, or goes back where it came from.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final, NamedTuple
 
 from meetpoint.api.ids import HomeId, NodeId
@@ -21,10 +22,11 @@ from meetpoint.api.limits import SECOND_US
 from meetpoint.api.messages import Reply
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
+from meetpoint.node.runtime.flow import Signal
 from meetpoint.node.runtime.runtime import Runtime
-from meetpoint.placement.dissemination.home_queries import HomeQueries
+from meetpoint.placement.key_range import KeyRange
 from meetpoint.placement.messages import Entry
-from meetpoint.placement.ownership.key_range import KeyRange
+from meetpoint.placement.ownership.home_rpc import HomeRpc
 from meetpoint.placement.ownership.ownership import Ownership
 from meetpoint.schemes.reach.entries import IdTables
 from meetpoint.schemes.reach.ids import Cube
@@ -61,7 +63,7 @@ class LoadShedding:
         self,
         runtime: Runtime,
         home_manager: HomeManager,
-        homes: HomeQueries,
+        homes: HomeRpc,
         ownership: Ownership,
         cube: Cube,
         tables: IdTables,
@@ -146,16 +148,11 @@ class LoadShedding:
                 then(sorted(heard))
 
         for each in asked:
-            self._homes.ask(
-                each,
-                lambda number, each=each: LoadQuery(number, each),  # type: ignore[misc]
-                lambda reply, each=each: answered(each, reply),  # type: ignore[misc]
-                TIMEOUT_US,
-            )
+            self._homes.ask(each, LoadQuery(0, each), TIMEOUT_US).then(partial(answered, each))
 
-    def _weigh(self, question: LoadQuery, reply: Callable[[Reply], None]) -> None:
+    def _weigh(self, question: LoadQuery) -> Signal[Reply]:
         takes = question.home in self._home_manager.homes and self._ownership.is_settled(question.home)
-        reply(LoadReply(question.request, self._load(), self._runtime.me.id, takes))
+        return Signal.of(LoadReply(question.request, self._load(), self._runtime.me.id, takes))
 
     # -- pushing and taking back ---------------------------------------------------------------------------------------
 
@@ -176,7 +173,7 @@ class LoadShedding:
             for point, items in self._tables.at(home).groups.items():
                 key = bytes(self._cube.key(point))
                 choice = (after(len(items)), home, point)
-                is_here = self._ownership.holdings[home].arc(key) is not None
+                is_here = self._ownership.owned_ranges[home].arc(key) is not None
                 if is_here and _name(key) not in self._marks.get(home, {}) and (best is None or choice < best):
                     best = choice
         if best is not None and best[0] <= mine * (1 - RELIEF):
@@ -187,22 +184,22 @@ class LoadShedding:
         name = _name(key)
         self._busy = True
 
-        def safe() -> None:
+        def safe(_: object) -> None:
             self._busy = False
-            if self._home_manager.homes.get(home.id) is home and home.id in self._ownership.holdings:
+            if self._home_manager.homes.get(home.id) is home and home.id in self._ownership.owned_ranges:
                 if self._ownership.give(home, self._arc(key), to):
                     self._runtime.observe("reach_pushed")
                 else:
-                    self._ownership.remove(home, name, lambda: None)
+                    self._ownership.remove(home, name)
 
-        self._ownership.put(home, name, Entry(key, key, bytes(home.id)), safe)
+        self._ownership.put(home, name, Entry(key, key, bytes(home.id))).then(safe)
 
     def _take_back(self, home: Home, name: str, entry: Entry) -> None:
         """Few entries are left at an id that was pushed here, or it was never given."""
-        if not self._ownership.may_give(home.id) or self._ownership.holdings[home.id].arc(entry.low) is None:
+        if not self._ownership.may_give(home.id) or self._ownership.owned_ranges[home.id].arc(entry.low) is None:
             return
         self._runtime.observe("reach_pushed_back")
-        self._ownership.remove(home, name, lambda: None)
+        self._ownership.remove(home, name)
         back = HomeId(entry.body)
         if not self._follows and self._runtime.ring.holds(entry.body) and back != home.id:
             self._ownership.give(home, self._arc(entry.low), back)

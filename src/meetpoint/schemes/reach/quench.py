@@ -33,9 +33,9 @@ from meetpoint.node.home.home import Home
 from meetpoint.node.overlay import Handler
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.hypercube.regions import Region
-from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc, Reached
 from meetpoint.placement.dissemination.wait_all import when_all
-from meetpoint.placement.entries.entry_tables import Fellow
+from meetpoint.placement.entries.entry_table import EntryListener
+from meetpoint.placement.ownership.keyed_rpc import KeyedRpc, Reached
 from meetpoint.placement.ownership.ownership import Ownership
 from meetpoint.schemes.reach.entries import IdTables
 from meetpoint.schemes.reach.ids import Cube, below, is_below, meets_below, pieces, rank
@@ -103,7 +103,7 @@ class _IdleQuestion:
         self.then: list[Callable[[], None]] = []
 
 
-class Quench(Fellow):
+class Quench(EntryListener):
     """One node's part."""
 
     def __init__(

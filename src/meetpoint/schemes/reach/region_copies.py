@@ -23,8 +23,7 @@ from meetpoint.node.overlay import Handler
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.hypercube.regions import Region
 from meetpoint.placement.dissemination.wait_all import when_all
-from meetpoint.placement.entries.entry_tables import Fellow
-from meetpoint.placement.entries.stored_entry import Item
+from meetpoint.placement.entries.entry_table import EntryListener, Item
 from meetpoint.placement.messages import Entry
 from meetpoint.placement.ownership.ownership import Ownership
 from meetpoint.schemes.reach.entries import IdTable, IdTables, read_entry
@@ -89,7 +88,7 @@ class RegionCopy:
         self.uses = 0
 
 
-class RegionCopies(Fellow):
+class RegionCopies(EntryListener):
     """One node's part."""
 
     def __init__(
@@ -190,11 +189,8 @@ class RegionCopies(Fellow):
 
     def _fetch(self, copy: RegionCopy, number: int, after: str) -> None:
         where = PackedRegion.of(copy.region)
-        self._runtime.ask(
-            copy.peer,
-            lambda request: CopyRequest(request, copy.home, where, self._life, number, after),
-            partial(self._fetched, copy),
-            TIMEOUT_US,
+        self._runtime.ask(copy.peer, CopyRequest(0, copy.home, where, self._life, number, after), TIMEOUT_US).then(
+            partial(self._fetched, copy)
         )
 
     def _fetched(self, copy: RegionCopy, reply: Reply | None) -> None:
@@ -258,11 +254,8 @@ class RegionCopies(Fellow):
         def may_ask_again() -> None:
             copy.asking = False
 
-        self._runtime.ask(
-            copy.peer,
-            lambda request: CopyRequest(request, copy.home, where, self._life, number, None),
-            answered,
-            TIMEOUT_US,
+        self._runtime.ask(copy.peer, CopyRequest(0, copy.home, where, self._life, number, None), TIMEOUT_US).then(
+            answered
         )
 
     def _amend(self, source: Peer, message: CopyUpdate) -> None:

@@ -35,7 +35,7 @@ from meetpoint.node.settings import NodeSettings
 from meetpoint.placement.base import PlacementScheme
 from meetpoint.placement.dissemination.dissemination import ATTEMPT_US, PublishAttempt
 from meetpoint.placement.dissemination.fanout import event_bytes
-from meetpoint.placement.entries.stored_entry import StoredEntry
+from meetpoint.placement.entries.entry_table import StoredEntry
 from meetpoint.placement.messages import Entry, Stored
 from meetpoint.schemes.reach.duties import Duties
 from meetpoint.schemes.reach.entries import IdTables, entry_of, read_entry
@@ -52,31 +52,31 @@ class Reach(PlacementScheme):
     """One node's part."""
 
     def __init__(
-        self, services: Runtime, overlay: Overlay, hosting: HomeManager, node: NodeSettings, settings: ReachSettings
+        self, runtime: Runtime, overlay: Overlay, home_manager: HomeManager, node: NodeSettings, settings: ReachSettings
     ) -> None:
-        self._cube = Cube(services.ring, ids_of(settings))
-        self._tables = IdTables(services, self._cube)
-        super().__init__(services, overlay, hosting, node, self._tables)
+        self._cube = Cube(runtime.ring, ids_of(settings))
+        self._tables = IdTables(runtime, self._cube)
+        super().__init__(runtime, overlay, home_manager, node, self._tables)
         self._duties = Duties(
-            services, hosting, self._custody, self._errands, self._atlas, self._bringing, self._tables, self._cube
+            runtime, home_manager, self._ownership, self._rpc, self._owner_cache, self._fanout, self._tables, self._cube
         )  # fmt: skip
-        self._numbers = services.random.getrandbits(48)  # in each life others: a late word is of no attempt
+        self._numbers = runtime.random.getrandbits(48)  # in each life others: a late word is of no attempt
         self._quench: Quench | None = None
         self._copies: RegionCopies | None = None
         self._load_shedding: LoadShedding | None = None
         if settings.quench == "quenched":
             self._quench = self._duties.quench = Quench(
-                services, self._errands, self._custody, self._cube, self._tables, settings.lease_us
+                runtime, self._rpc, self._ownership, self._cube, self._tables, settings.lease_us
             )
-            self._tables.fellows.append(self._quench)
+            self._tables.listeners.append(self._quench)
         if settings.copies == "copied":
             self._copies = self._duties.copies = RegionCopies(
-                services, self._custody, self._cube, self._tables, settings.lease_us, settings.busy_per_s
+                runtime, self._ownership, self._cube, self._tables, settings.lease_us, settings.busy_per_s
             )
-            self._tables.fellows.append(self._copies)
+            self._tables.listeners.append(self._copies)
         if settings.pushing == "pushed":
             self._load_shedding = self._tables.marks = LoadShedding(
-                services, hosting, self._homes, self._custody, self._cube, self._tables, settings.push_above,
+                runtime, home_manager, self._homes, self._ownership, self._cube, self._tables, settings.push_above,
                 follows=overlay.places is not None,
             )  # fmt: skip
 
@@ -107,7 +107,7 @@ class Reach(PlacementScheme):
         """An entry is to be placed at a home here."""
         item = read_entry(self._cube, name, entry)
         if item is None:
-            self._services.observe("entry_malformed")
+            self._runtime.observe("entry_malformed")
             return
         point = item.read.place
 
@@ -118,34 +118,34 @@ class Reach(PlacementScheme):
             else:
                 self._copies.put(home.id, name, entry, point, lambda: answer(Stored()))
 
-        def is_safe() -> None:
+        def is_safe(_: object) -> None:
             if self._quench is None:
                 are_told()
             else:
                 self._quench.put(home.id, point, are_told)
 
-        self._custody.put(home, name, entry, is_safe)
+        self._ownership.put(home, name, entry).then(is_safe)
 
     # -- carrying events -----------------------------------------------------------------------------------------------
 
     def _begin(self, attempt: PublishAttempt) -> None:
         self._numbers += 1
         event = self._cube.of_event(attributes_of(attempt.content))
-        floor, until = self._duties.floor, self._services.now + ATTEMPT_US
+        floor, until = self._duties.floor, self._runtime.now + ATTEMPT_US
         handle = DutyRequest(
             attempt.event, self._numbers, attempt.settled, b"", b"", floor, ATTEMPT_US, 0, attempt.content
         )  # fmt: skip
 
         def handled(answer: DutyReply, from_afar: bool) -> None:
             if attempt.alive:
-                self._services.observe("regions_served", answer.served, event_bytes(attempt.event))
+                self._runtime.observe("regions_served", answer.served, event_bytes(attempt.event))
                 if answer.left:
-                    self._services.observe("reach_left", len(answer.left))
-                self._bring_the_rest(attempt, dict(answer.left), until - self._services.now)
+                    self._runtime.observe("reach_left", len(answer.left))
+                self._bring_the_rest(attempt, dict(answer.left), until - self._runtime.now)
 
         number = self._duties.hand(event, handle, handled)
         if attempt.alive:
-            attempt.on_end = lambda: self._errands.stop(number)
+            attempt.on_end = lambda: self._rpc.stop(number)
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------

@@ -398,11 +398,8 @@ class NodeJoin:
                 done(_common(left, targets, ring.size))
 
         self._runtime.ask(
-            host,
-            lambda each: NodeJoined(each, Named(home, place), stretch, stretches, card, hops + 1, within_us),
-            answered,
-            within_us,
-        )
+            host, NodeJoined(0, Named(home, place), stretch, stretches, card, hops + 1, within_us), within_us
+        ).then(answered)
 
     def _join(self, source: Peer, join: NodeJoined) -> None:
         ring = self._runtime.ring

@@ -9,8 +9,8 @@ import msgspec
 
 from meetpoint.api.ids import HomeId
 from meetpoint.node.runtime.runtime import Runtime
-from meetpoint.placement.entries import entry_table, entry_tables
-from meetpoint.placement.entries.stored_entry import Item, Read, StoredEntry, owner_of, read_filed
+from meetpoint.placement.entries import entry_table
+from meetpoint.placement.entries.entry_table import Item, Read, StoredEntry, owner_of, read_filed
 from meetpoint.placement.messages import Entry
 
 __all__ = ["MemberTable", "MemberTables", "entry_of", "read_entry"]
@@ -39,7 +39,7 @@ class MemberTable(entry_table.EntryTable[HomeId, HomeId]):
         super().__init__(lambda item: item.home)
 
 
-class MemberTables(entry_tables.EntryTables[MemberTable]):
+class MemberTables(entry_table.EntryTables[MemberTable]):
     """All homes here."""
 
     def __init__(self, runtime: Runtime) -> None:

@@ -20,7 +20,7 @@ from meetpoint.language.syntax.render import render
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.overlay import Handler
 from meetpoint.node.runtime.runtime import Runtime
-from meetpoint.placement.entries.conjunctions import conjunction_in
+from meetpoint.placement.entries.entry_table import conjunction_in
 from meetpoint.placement.ownership.ownership import Ownership
 from meetpoint.schemes.rebeca.contacts import Contact, Contacts
 from meetpoint.schemes.rebeca.edges import EdgeAck, EdgeQuery, EdgeState, Outgoing

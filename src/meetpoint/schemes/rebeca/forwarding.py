@@ -19,11 +19,11 @@ from meetpoint.api.messages import Message, Reply
 from meetpoint.node.home.home import Home
 from meetpoint.node.overlay import Handler
 from meetpoint.node.runtime.runtime import Runtime
-from meetpoint.placement.decode import read_attributes
 from meetpoint.placement.dissemination.fanout import HomeFanout
-from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc, Reached
 from meetpoint.placement.dissemination.wait_all import when_all
 from meetpoint.placement.entries.entry_table import Matched, add_to, by_home
+from meetpoint.placement.messages import read_attributes
+from meetpoint.placement.ownership.keyed_rpc import KeyedRpc, Reached
 from meetpoint.placement.ownership.ownership import Ownership
 from meetpoint.schemes.rebeca.entries import MemberTables
 from meetpoint.schemes.rebeca.graph import GraphPart, Range, merged
@@ -189,12 +189,9 @@ class Forwarding:
         stretch = PackedRange.of(ring, part.range)
         self._runtime.ask(
             host,
-            lambda each: ForwardEvent(
-                each, Named(home, place), stretch, event.key, event.settled, hops + 1, within_us, event.content
-            ),
-            answered,
+            ForwardEvent(0, Named(home, place), stretch, event.key, event.settled, hops + 1, within_us, event.content),
             within_us,
-        )
+        ).then(answered)
 
     def _read(self, reply: ForwardReply | ForwardAroundReply, asked: Range) -> Outcome:
         """An answer as it came: what makes no sense answers for nothing."""
@@ -226,7 +223,7 @@ class Forwarding:
             outcome.leave(left.items())
             done()
 
-        self._fanout.bring_soon(event.key, event.settled, event.content, matched, within_us, brought)
+        self._fanout.bring_soon(event.key, event.settled, event.content, matched, within_us).then(brought)
         return matched
 
     # -- what comes from others ----------------------------------------------------------------------------------------

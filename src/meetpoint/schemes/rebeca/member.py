@@ -28,7 +28,7 @@ import msgspec
 from meetpoint.api.ids import HomeId, Peer
 from meetpoint.node.cluster.directory import Directory
 from meetpoint.node.runtime.runtime import Runtime
-from meetpoint.placement.ownership.key_range import KeyRange
+from meetpoint.placement.key_range import KeyRange
 from meetpoint.schemes.rebeca.contacts import Contact, Contacts
 from meetpoint.schemes.rebeca.edges import Edges
 from meetpoint.schemes.rebeca.graph import between, fingers, following, levels_of, reserve_count

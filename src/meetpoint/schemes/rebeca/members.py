@@ -18,9 +18,8 @@ from meetpoint.api.messages import Message
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.overlay import Handler, Overlay
 from meetpoint.node.runtime.runtime import Runtime
-from meetpoint.placement.entries.entry_tables import Fellow
-from meetpoint.placement.entries.stored_entry import Item
-from meetpoint.placement.ownership.key_range import KeyRange
+from meetpoint.placement.entries.entry_table import EntryListener, Item
+from meetpoint.placement.key_range import KeyRange
 from meetpoint.placement.ownership.ownership import Ownership
 from meetpoint.schemes.rebeca.contacts import Contacts
 from meetpoint.schemes.rebeca.discovery import NodeJoin, NodeLocation
@@ -42,7 +41,7 @@ SOON_US: Final = 20_000
 """How soon others are told of a change here that came without a message, and edges follow what was learnt."""
 
 
-class Members(Fellow):
+class Members(EntryListener):
     """All members of this node."""
 
     def __init__(

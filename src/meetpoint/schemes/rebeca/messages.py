@@ -14,7 +14,7 @@ import msgspec
 from meetpoint.api.ids import EventKey, HomeId, Peer
 from meetpoint.api.messages import Message, Query, Reply
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.placement.ownership.key_range import KeyRange
+from meetpoint.placement.key_range import KeyRange
 from meetpoint.schemes.rebeca.contacts import Contact
 from meetpoint.schemes.rebeca.graph import Range
 

@@ -26,11 +26,10 @@ from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
 from meetpoint.placement.base import PlacementScheme
 from meetpoint.placement.dissemination.dissemination import ATTEMPT_US, PublishAttempt
-from meetpoint.placement.dissemination.fanout import HomeFanout, event_bytes
-from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc
-from meetpoint.placement.entries.entry_table import Matched
-from meetpoint.placement.entries.stored_entry import StoredEntry
+from meetpoint.placement.dissemination.fanout import HomeFanout, Recipients, event_bytes
+from meetpoint.placement.entries.entry_table import Matched, StoredEntry
 from meetpoint.placement.messages import Entry, Stored
+from meetpoint.placement.ownership.keyed_rpc import KeyedRpc
 from meetpoint.schemes.rebeca.entries import MemberTables, entry_of, read_entry
 from meetpoint.schemes.rebeca.forwarding import ForwardedEvent, Forwarding, Outcome
 from meetpoint.schemes.rebeca.graph import Range, merged
@@ -45,17 +44,20 @@ class Rebeca(PlacementScheme):
     """One node's part."""
 
     def __init__(
-        self, services: Runtime, overlay: Overlay, hosting: HomeManager, node: NodeSettings, settings: RebecaSettings
+        self,
+        runtime: Runtime,
+        overlay: Overlay,
+        home_manager: HomeManager,
+        node: NodeSettings,
+        settings: RebecaSettings,
     ) -> None:
-        self._tables = MemberTables(services)
-        super().__init__(services, overlay, hosting, node, self._tables, straight=True)
+        self._tables = MemberTables(runtime)
+        super().__init__(runtime, overlay, home_manager, node, self._tables, straight=True)
         self.members = Members(
-            services, overlay, hosting, self._custody, self._tables, settings
+            runtime, overlay, home_manager, self._ownership, self._tables, settings
         )  # fmt: skip
-        self._tables.fellows.append(self.members)
-        self._forwarding = Forwarding(
-            services, self._custody, self._errands, self._bringing, self._tables, self.members
-        )
+        self._tables.listeners.append(self.members)
+        self._forwarding = Forwarding(runtime, self._ownership, self._rpc, self._fanout, self._tables, self.members)
 
     def handlers(self) -> dict[type[Message], Handler]:
         """Which messages are the scheme's."""
@@ -75,11 +77,11 @@ class Rebeca(PlacementScheme):
     def _accept(self, home: Home, name: str, entry: Entry, answer: Callable[[Message], None]) -> None:
         """An entry is to be placed at a home here."""
         if read_entry(name, entry) is None:
-            self._services.observe("entry_malformed")
+            self._runtime.observe("entry_malformed")
             return
-        self._custody.put(
-            home, name, entry, lambda: self.members.when_safe(home.id, name, lambda: answer(Stored()))
-        )  # fmt: skip
+        self._ownership.put(home, name, entry).then(
+            lambda _: self.members.when_safe(home.id, name, lambda: answer(Stored()))
+        )
 
     # -- carrying events -----------------------------------------------------------------------------------------------
 
@@ -87,13 +89,13 @@ class Rebeca(PlacementScheme):
         attributes = attributes_of(attempt.content)
         event = ForwardedEvent(attempt.event, attempt.settled, attempt.content, attributes)
         root = self.members.root(attempt.event.home)
-        until = self._services.now + ATTEMPT_US
-        size = self._services.ring.size
+        until = self._runtime.now + ATTEMPT_US
+        size = self._runtime.ring.size
 
         def passed(outcome: Outcome) -> None:
             if attempt.alive:
-                self._services.observe("members_served", outcome.served, event_bytes(attempt.event))
-                _DirectDelivery(self._services, self._errands, self._bringing, attempt, outcome, until)
+                self._runtime.observe("members_served", outcome.served, event_bytes(attempt.event))
+                _DirectDelivery(self._runtime, self._rpc, self._fanout, attempt, outcome, until)
 
         if root is not None:
             everything = Range(root.edges.graph.own.begin, size)
@@ -101,7 +103,7 @@ class Rebeca(PlacementScheme):
             return
         # This node holds no keys: whoever has that of the home's id begins for it.
         key = bytes(attempt.event.home)
-        everything = Range(self._services.ring.number(key), size)
+        everything = Range(self._runtime.ring.number(key), size)
 
         def answered(answer: Message, from_afar: bool) -> None:
             outcome = self._forwarding.carried(answer, everything)
@@ -109,8 +111,8 @@ class Rebeca(PlacementScheme):
                 passed(outcome)
 
         carry = ForwardAround(attempt.event, attempt.settled, WITHIN_US, attempt.content)
-        number = self._errands.run(key, key, carry, lambda: None, answered=answered, straight=True)
-        attempt.on_end = lambda: self._errands.stop(number)
+        number = self._rpc.run(key, key, carry, lambda: None, answered=answered, straight=True)
+        attempt.on_end = lambda: self._rpc.stop(number)
 
 
 class _DirectDelivery:
@@ -118,32 +120,32 @@ class _DirectDelivery:
 
     def __init__(
         self,
-        services: Runtime,
-        errands: KeyedRpc,
-        bringing: HomeFanout,
+        runtime: Runtime,
+        rpc: KeyedRpc,
+        fanout: HomeFanout,
         attempt: PublishAttempt,
         outcome: Outcome,
         until: int,
     ) -> None:
-        self._services = services
-        self._bringing = bringing
+        self._runtime = runtime
+        self._fanout = fanout
         self._attempt = attempt
         self._until = until
         self._ranges: dict[int, Range] = {}
         self._open: list[Mapping[HomeId, None]] = []
-        ring = services.ring
+        ring = runtime.ring
         ranges = merged(outcome.left, ring.size)
         self._pending = 1 + len(ranges)
         numbers: list[int] = []
 
         def stop() -> None:
             for number in numbers:
-                errands.stop(number)
+                rpc.stop(number)
 
         attempt.may_reach = self._may_reach
         attempt.on_end = stop
         if ranges:
-            services.observe("rebeca_left", len(ranges))
+            runtime.observe("rebeca_left", len(ranges))
         self._ranges = dict(enumerate(ranges))
         self._bring(outcome.homes)
         for at, range_ in enumerate(ranges):
@@ -151,34 +153,29 @@ class _DirectDelivery:
             first = bytes(ring.key(range_.begin))
             last = bytes(ring.add(first, range_.length - 1))
             numbers.append(
-                errands.run(first, last, serve, partial(self._range_is_done, at), answered=self._heard, straight=True)
+                rpc.run(first, last, serve, partial(self._range_is_done, at), answered=self._heard, straight=True)
             )
         self._one_is_done()
 
     def _heard(self, answer: Message, from_afar: bool) -> None:
-        if isinstance(answer, MatchRangeReply) and all(self._services.ring.holds(home) for home, _ in answer.homes):
+        if isinstance(answer, MatchRangeReply) and all(self._runtime.ring.holds(home) for home, _ in answer.homes):
             self._bring(dict(answer.homes))
         else:
-            self._services.observe("event_malformed")
+            self._runtime.observe("event_malformed")
             self._pending += 1  # nobody answered for those keys: the attempt is in vain
 
     def _bring(self, homes: Matched) -> None:
         """Bring the event to homes that did not say that they have it."""
         if not homes or not self._attempt.alive:
             return
-        self._services.observe("rebeca_homes_left", len(homes))
+        self._runtime.observe("rebeca_homes_left", len(homes))
         self._pending += 1
         attempt = self._attempt
-        self._open.append(
-            self._bringing.bring(
-                attempt.event,
-                attempt.settled,
-                attempt.content,
-                homes,
-                self._until - self._services.now,
-                lambda well: self._one_is_done() if well else None,
-            )
-        )
+        recipients = Recipients(homes)
+        recipients.ended.then(lambda well: self._one_is_done() if well else None)
+        left_us = self._until - self._runtime.now
+        self._fanout.bring(attempt.event, attempt.settled, attempt.content, recipients, left_us)
+        self._open.append(recipients.open)
 
     def _range_is_done(self, at: int) -> None:
         del self._ranges[at]
@@ -191,7 +188,7 @@ class _DirectDelivery:
 
     def _may_reach(self, home: HomeId) -> bool:
         """The entries of a home lie at its id."""
-        ring = self._services.ring
+        ring = self._runtime.ring
         if any(home in open_ for open_ in self._open):
             return True
         return any(range_.holds(ring.number(home), ring.size) for range_ in self._ranges.values())

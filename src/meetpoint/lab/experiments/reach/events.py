@@ -296,7 +296,7 @@ def _traffic(
 
 
 def _entries(node: Any) -> int:
-    return sum(len(node.scheme._tables.at(home)) for home in node.hosting.homes)
+    return sum(len(node.scheme._tables.at(home)) for home in node.home_manager.homes)
 
 
 def _any_three(chance: Random, names: list[str]) -> list[str]:
