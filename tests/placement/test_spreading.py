@@ -18,6 +18,7 @@ from meetpoint.api.ids import EventKey, HomeId, Peer
 from meetpoint.api.messages import Message, Reply
 from meetpoint.catalog import make_codec
 from meetpoint.node.runtime.effects import CancelTimer, Observe, Send, SetTimer, Trace
+from meetpoint.node.runtime.flow import Signal
 from meetpoint.node.runtime.inputs import Instant
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
@@ -58,9 +59,11 @@ class Taking:
     def skip_to(self, event: EventKey, floor: int) -> None:
         self.skipped.append(floor)
 
-    def take(self, event: EventKey, content: bytes, then: Callable[[], None]) -> None:
+    def take(self, event: EventKey, content: bytes) -> Signal[None]:
         self.net.came[self.id] += 1
-        self.net.later(20_000, self.number, then)
+        taken: Signal[None] = Signal()
+        self.net.later(20_000, self.number, lambda: taken.set(None))
+        return taken
 
 
 class Listed(msgspec.Struct):

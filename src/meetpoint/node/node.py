@@ -94,7 +94,7 @@ class NodeView(msgspec.Struct, frozen=True):
 
 
 class Node:
-    """One broker's protocol state."""
+    """The protocol of one broker: takes inputs, returns effects, and goes through its life."""
 
     def __init__(
         self,

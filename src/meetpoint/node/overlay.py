@@ -1,4 +1,4 @@
-"""What an overlay offers to the node and to its schemes, and what it tells them (after the common API of Dabek et al.).
+"""The interface of an overlay to the node and its schemes, after the common API of Dabek et al.
 
 An overlay knows peers and routes keys. It keeps nothing on disk: a node that restarts joins anew.
 """
@@ -14,11 +14,11 @@ from meetpoint.api.messages import Message
 __all__ = ["Handler", "Overlay", "OverlayView", "Places", "Span", "Upcalls"]
 
 Handler: TypeAlias = Callable[[Peer, Message], None]
-"""Takes a message of one kind: who sent it, and the message."""
+"""Takes a message of one kind, and its sender."""
 
 
 class OverlayView(Protocol):
-    """What may be seen of an overlay from outside; each overlay has more to show."""
+    """An overlay as it is seen from outside; each overlay has more to show."""
 
     @property
     def joined(self) -> bool:
@@ -26,16 +26,16 @@ class OverlayView(Protocol):
 
 
 class Upcalls(Protocol):
-    """What an overlay tells the node that it is part of."""
+    """Is told by an overlay: the node that it is part of."""
 
     def joined(self) -> None:
-        """The node has become a member; it may route."""
+        """Take note that the node has become a member; it may route."""
 
     def neighbours_changed(self) -> None:
-        """`neighbours` or what the node is responsible for may have changed."""
+        """Take note that `neighbours`, or what the node is responsible for, may have changed."""
 
     def delivered(self, key: Key, body: Message, origin: Peer, hops: int) -> None:
-        """A routed message has come to the node that is responsible for its key: this one."""
+        """Take a routed message: this node is responsible for its key."""
 
 
 class Span(NamedTuple):
@@ -46,13 +46,13 @@ class Span(NamedTuple):
 
 
 class Places(Protocol):
-    """Which keys nodes have, in an overlay in which that does not follow from their ids."""
+    """Knows which keys nodes have, in an overlay in which that does not follow from their ids."""
 
     def founding(self, nodes: Sequence[NodeId]) -> Mapping[NodeId, Span]:
-        """The keys of nodes that begin a network together; who is not named has none. The same at every node."""
+        """Return the keys of nodes that begin a network together, the same at every node; others have none."""
 
     def mine(self) -> tuple[Span, ...] | None:
-        """The keys that are this node's now, none where it stands by; None where it has yet to find its place."""
+        """Return the keys that are this node's now, none where it stands by; None where it seeks its place."""
 
     def host_of(self, key: Key, then: Callable[[Peer | None, Span | None], None]) -> None:
         """Find the node that has a key, and its span around it; None where nobody answered in time."""
@@ -65,7 +65,7 @@ class Overlay(Protocol):
     """Where nodes have keys that do not follow from their ids; None where they follow."""
 
     def handlers(self) -> Mapping[type[Message], Handler]:
-        """Which messages are the overlay's, and who takes them."""
+        """Return the handlers of the overlay's messages."""
 
     def found(self, peers: Sequence[Peer]) -> None:
         """Begin a network together with these peers, all of whom do the same; one alone is enough."""
@@ -77,34 +77,34 @@ class Overlay(Protocol):
         """Tell the neighbours, and be silent from now on."""
 
     def remember(self, peers: Sequence[Peer]) -> None:
-        """Peers that were members before: should they be in a ring of their own, the two become one."""
+        """Take note of peers that were members: should they be in a ring of their own, the two become one."""
 
     def suspect(self, peer: Peer) -> None:
-        """Someone found a peer silent or unreachable."""
+        """Take note that a peer was silent or unreachable."""
 
     def route(self, key: Key, body: Message) -> None:
-        """Send a message to the node responsible for a key. Best effort: whoever routes repeats."""
+        """Send a message to the node responsible for a key. It may be lost: the sender repeats it."""
 
     def lookup(self, key: Key, then: Callable[[Peer | None, int], None]) -> None:
         """Find the node responsible for a key, and the messages it took; None where nobody answered in time."""
 
     def next_hop(self, key: Key) -> Peer | None:
-        """The peer to which a message for a key would go from here; None where this node is responsible for the key.
+        """Return the peer to which a message for a key would go; None where this node is responsible for the key.
 
         Also None where the way is not known: of a node that is no member, or knows no other.
         """
 
     def neighbours(self, count: int) -> tuple[Peer, ...]:
-        """The next nodes, nearest first, to which this node's keys would fall: where copies belong. Never this one."""
+        """Return the next nodes, nearest first, which would get this node's keys: the places for replicas."""
 
     def split(self, scope: bytes | None) -> list[tuple[Peer, bytes]]:
-        """Peers that together reach all nodes of a scope, each with its part of it; None is everyone but this node."""
+        """Return peers that together reach all nodes of a scope, each with its part; None is all but this node."""
 
     def peers(self) -> tuple[Peer, ...]:
-        """All peers that the overlay knows now, in the order of their ids."""
+        """Return all peers that the overlay knows now, in the order of their ids."""
 
     def check(self) -> None:
         """Assert what must hold in this node at all times."""
 
     def view(self) -> OverlayView:
-        """What may be seen from outside."""
+        """Return the overlay as it is seen from outside."""

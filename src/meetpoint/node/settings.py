@@ -14,7 +14,7 @@ DAY_US: Final = 24 * 3600 * SECOND_US
 
 
 class QueueLimits(msgspec.Struct, frozen=True):
-    """What a line holds at most, and how often it tries."""
+    """What a consumer queue holds at most, and how often it tries."""
 
     events_max: int
     bytes_max: int
@@ -24,12 +24,12 @@ class QueueLimits(msgspec.Struct, frozen=True):
 
     @property
     def tries_max(self) -> int:
-        """How often an event is notified."""
+        """The number of times that an event is notified."""
         return len(self.retries_us) + 1
 
 
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node waits for, and how much it holds."""
+    """The times, counts and limits of a node."""
 
     buddies: int = 2
     """How many neighbours keep copies of a home's records; a write is safe when it is on two disks."""
@@ -85,7 +85,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def line(self) -> QueueLimits:
-        """What a line holds at most, and how often it tries."""
+        """What a consumer queue holds at most, and how often it tries."""
         return QueueLimits(
             self.line_events_max, self.line_bytes_max, self.line_us_max, self.acknowledge_us, self.retries_us
         )

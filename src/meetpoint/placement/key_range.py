@@ -1,4 +1,4 @@
-"""Arcs of the circle: the keys after `low` up to `high`; all keys where the two are the same."""
+"""Key ranges: the keys after `low` up to `high`; all keys where the two are the same."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class KeyRange(NamedTuple):
     high: bytes
 
     def holds(self, key: bytes) -> bool:
-        """Whether a key lies on the arc."""
+        """Return whether a key is in the range."""
         return between_or_end(self.low, key, self.high)
 
 
 def meets(arc: KeyRange, first: bytes, last: bytes) -> bool:
-    """Whether an arc has any of the keys from `first` clockwise to `last`, both included."""
+    """Return whether a range has any of the keys from `first` clockwise to `last`, both included."""
     if arc.holds(first) or arc.holds(last):
         return True
     # Neither end lies on the arc: it lies within the span, or apart from it.
@@ -31,7 +31,7 @@ def meets(arc: KeyRange, first: bytes, last: bytes) -> bool:
 
 
 def founding_arcs(homes: Iterable[bytes]) -> dict[bytes, KeyRange]:
-    """The arcs of homes that begin a network together: each has the keys after the one before it."""
+    """Return the ranges of homes that begin a network together: each has the keys after the one before it."""
     ordered = sorted(homes)
     return {home: KeyRange(ordered[at - 1], home) for at, home in enumerate(ordered)}
 
@@ -40,18 +40,18 @@ def founding_arcs(homes: Iterable[bytes]) -> dict[bytes, KeyRange]:
 
 
 def arc_of(ring: Ring, span: Span) -> KeyRange:
-    """The same keys as an arc."""
+    """Return the keys of a span as a range."""
     return KeyRange(bytes(ring.add(span.first, -1)), bytes(span.last))
 
 
 def common(ring: Ring, arcs: Iterable[KeyRange], others: Iterable[KeyRange]) -> tuple[KeyRange, ...]:
-    """The keys that lie on some arcs and on others too, in as few arcs as may be."""
+    """Return the keys that are in some ranges and in others too, as few ranges as may be."""
     arcs = list(arcs)
     return without(ring, arcs, without(ring, arcs, others))
 
 
 def without(ring: Ring, arcs: Iterable[KeyRange], others: Iterable[KeyRange]) -> tuple[KeyRange, ...]:
-    """The keys that lie on some arcs and on none of the others, in as few arcs as may be."""
+    """Return the keys that are in some ranges and in none of the others, as few ranges as may be."""
     left = _runs(ring, arcs)
     for low, high in _runs(ring, others):
         parts = [part for first, last in left for part in ((first, min(last, low - 1)), (max(first, high + 1), last))]
@@ -60,7 +60,7 @@ def without(ring: Ring, arcs: Iterable[KeyRange], others: Iterable[KeyRange]) ->
 
 
 def _runs(ring: Ring, arcs: Iterable[KeyRange]) -> list[tuple[int, int]]:
-    """Arcs as numbers from first to last, none of which goes round the end of the circle; in order, and apart."""
+    """Return ranges as numbers from first to last, none across the end of the ring; in order, and apart."""
     runs = []
     for arc in arcs:
         first, last = ring.number(ring.add(arc.low, 1)), ring.number(arc.high)

@@ -1,6 +1,6 @@
-"""What brokers say to each other about keys: who holds them, what is placed there, and which events come by.
+"""Messages between brokers about keys: who owns them, what is stored there, and which events go to their owners.
 
-What peers sent inside of messages, read: None where it is malformed.
+Bodies that travel inside of messages are parsed by `read_body` and `read_attributes`: None where they are malformed.
 """
 
 from __future__ import annotations
@@ -46,38 +46,38 @@ __all__ = [
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Something placed at the keys from `low` clockwise to `high`, both included; what it is, only the scheme knows."""
+    """An entry at the keys from `low` clockwise to `high`, both included; only the scheme reads its body."""
 
     low: bytes
     high: bytes
     body: bytes
 
 
-# -- who holds a key ---------------------------------------------------------------------------------------------------
+# -- who owns a key ----------------------------------------------------------------------------------------------------
 
 
 class ClaimRange(Query, frozen=True, array_like=True, gc=False, tag="seek_arc"):
-    """Give a home that has none the part of your arcs that ends at its place."""
+    """Asks an owner for the part of its ranges that ends at the place of a home that owns nothing."""
 
     holder: HomeId
     home: HomeId
 
 
 class ClaimReply(Reply, frozen=True, array_like=True, gc=False, tag="sought_arc"):
-    """What was given, under which number; or what the holder has, and since which change of it."""
+    """The range that is given, under a number; or what the owner has, and since which change."""
 
     arc: KeyRange | None
     number: int
     version: int
     arcs: tuple[KeyRange, ...]
     stable: bool
-    """Whether the owner knows its ranges and gives none of them away just now."""
+    """Whether the owner knows its ranges, and gives none of them away just now."""
     digest: bytes
-    """Of the directory there."""
+    """The digest of the sender's directory."""
 
 
 class PullRange(Query, frozen=True, array_like=True, gc=False, tag="pull"):
-    """What was placed on the arc that was given to this home under a number, from one name on?"""
+    """Asks for the entries of a range that was given under a number, from one name on."""
 
     holder: HomeId
     home: HomeId
@@ -86,7 +86,7 @@ class PullRange(Query, frozen=True, array_like=True, gc=False, tag="pull"):
 
 
 class PullReply(Reply, frozen=True, array_like=True, gc=False, tag="pulled"):
-    """Some of it, and whether there is more; None where no such arc was given."""
+    """Some entries, and whether there are more; None where no such range was given."""
 
     records: tuple[tuple[str, bytes], ...] | None
     more: bool
@@ -95,7 +95,7 @@ class PullReply(Reply, frozen=True, array_like=True, gc=False, tag="pulled"):
 
 
 class RangeTaken(Query, frozen=True, array_like=True, gc=False, tag="took"):
-    """The arc and all that was placed there are safe here: forget them."""
+    """Tells the giver to forget a range: it is safe at its taker, with all entries."""
 
     holder: HomeId
     home: HomeId
@@ -103,11 +103,11 @@ class RangeTaken(Query, frozen=True, array_like=True, gc=False, tag="took"):
 
 
 class RangeForgotten(Reply, frozen=True, array_like=True, gc=False, tag="forgot"):
-    """They are forgotten."""
+    """Says that the range is forgotten."""
 
 
 class OfferRange(Query, frozen=True, array_like=True, gc=False, tag="take"):
-    """An arc is yours: the home that held it ends."""
+    """Gives a home a range that it did not claim: its owner ends, or it belongs there."""
 
     home: HomeId
     holder: HomeId
@@ -116,28 +116,28 @@ class OfferRange(Query, frozen=True, array_like=True, gc=False, tag="take"):
 
 
 class OfferAccepted(Reply, frozen=True, array_like=True, gc=False, tag="taken"):
-    """It is being pulled, or was."""
+    """Says that the range is being pulled, or was."""
 
 
-# -- errands -----------------------------------------------------------------------------------------------------------
+# -- keyed requests ----------------------------------------------------------------------------------------------------
 
 
 class KeyedRequest(Message, frozen=True, array_like=True, gc=False, tag="errand"):
-    """Something to do at every holder of the keys from `key` clockwise to `end`; `number` is its origin's."""
+    """A request to every owner of the keys from `key` clockwise to `end`; `number` is its origin's."""
 
     key: bytes
     end: bytes
     origin: Peer
     number: int
     passed: int
-    """By how many nodes that were not the holder it was passed on."""
+    """How many nodes that were not the owner passed it on."""
     body: bytes
     told: tuple[tuple[HomeId, tuple[KeyRange, ...]], ...] = ()
-    """What those hold who passed it on: it goes back to the origin with the answer of the last."""
+    """What the nodes that passed it on own: it goes back to the origin with the answer of the last."""
 
 
 class KeyedReply(Message, frozen=True, array_like=True, gc=False, tag="errand_done"):
-    """It was done for the keys from `key` to `end`, by a home with this arc."""
+    """The answer for the keys from `key` to `end`, by a home that owns this range."""
 
     number: int
     key: bytes
@@ -149,7 +149,7 @@ class KeyedReply(Message, frozen=True, array_like=True, gc=False, tag="errand_do
 
 
 class NotOwner(Message, frozen=True, array_like=True, gc=False, tag="elsewhere"):
-    """The key is not held here; what the homes here hold."""
+    """Says that the key is not owned here, and what the homes here own."""
 
     number: int
     key: bytes
@@ -157,7 +157,7 @@ class NotOwner(Message, frozen=True, array_like=True, gc=False, tag="elsewhere")
 
 
 class Put(Message, frozen=True, array_like=True, gc=False, tag="put"):
-    """Errand: keep an entry of a home, under the number that the home gave it."""
+    """Keyed request: keep an entry of a home, under the number that the home gave it."""
 
     home: HomeId
     number: int
@@ -165,17 +165,17 @@ class Put(Message, frozen=True, array_like=True, gc=False, tag="put"):
 
 
 class Stored(Message, frozen=True, array_like=True, gc=False, tag="stored"):
-    """It is safe, and every event that comes from now on meets it."""
+    """Says that an entry is safe, and every event that comes from now on meets it."""
 
 
 class BucketFull(Message, frozen=True, array_like=True, gc=False, tag="crowded"):
-    """There are many entries under its key: place it here instead."""
+    """Names another place for an entry: there are many under its key."""
 
     at: Entry
 
 
 class Withdraw(Message, frozen=True, array_like=True, gc=False, tag="withdraw"):
-    """Errand: forget an entry."""
+    """Keyed request: forget an entry."""
 
     home: HomeId
     number: int
@@ -183,14 +183,14 @@ class Withdraw(Message, frozen=True, array_like=True, gc=False, tag="withdraw"):
 
 
 class Removed(Message, frozen=True, array_like=True, gc=False, tag="removed"):
-    """It is forgotten."""
+    """Says that an entry is forgotten."""
 
 
 # -- events ------------------------------------------------------------------------------------------------------------
 
 
 class DeliverToHome(Query, frozen=True, array_like=True, gc=False, tag="bring"):
-    """An event that a home may want; `settled`: all events of its stream up to this number have been brought."""
+    """An event that a home may want; all events of its stream up to `settled` are fully acknowledged."""
 
     home: HomeId
     event: EventKey
@@ -200,7 +200,7 @@ class DeliverToHome(Query, frozen=True, array_like=True, gc=False, tag="bring"):
 
 
 class DeliverToHomeAck(Reply, frozen=True, array_like=True, gc=False, tag="brought"):
-    """Whether the home has it safe; false where the home is not here."""
+    """Says whether the home has the event safe; false where the home is not here."""
 
     taken: bool
 
@@ -219,7 +219,7 @@ class RelayEvent(Query, frozen=True, array_like=True, gc=False, tag="spread"):
 
 
 class RelayEventAck(Reply, frozen=True, array_like=True, gc=False, tag="spread_done"):
-    """Which of the homes have it safe, as far as is known by now."""
+    """The homes that have the event safe, as far as is known by now."""
 
     taken: tuple[HomeId, ...]
 
@@ -252,7 +252,7 @@ BodyT = TypeVar("BodyT", bound=msgspec.Struct)
 
 
 def read_body(body: bytes, kind: type[BodyT]) -> BodyT | None:
-    """What an entry says, or another body that travels and is kept."""
+    """Return the parsed body of an entry or message; None where it is malformed."""
     try:
         return msgspec.msgpack.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -260,7 +260,7 @@ def read_body(body: bytes, kind: type[BodyT]) -> BodyT | None:
 
 
 def read_attributes(runtime: Runtime, content: bytes) -> Mapping[str, object] | None:
-    """What an event holds."""
+    """Return the attributes of an event; None where it is malformed."""
     try:
         return attributes_of(content)
     except EventError:

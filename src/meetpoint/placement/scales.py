@@ -56,7 +56,7 @@ _STRETCHES = 16
 
 
 def measure(value: object) -> Real:
-    """Where a number or a timestamp lies on its line."""
+    """Return where a number or a timestamp lies on its line."""
     match value:
         case int():
             return value
@@ -165,7 +165,7 @@ class Quantiles(msgspec.Struct, frozen=True):
         return Quantiles((low, *[cut for cut in inner if low < cut < high], high))
 
     def offset(self, x: Real, size: int) -> int:
-        """Piecewise linear."""
+        """Return the offset, which is piecewise linear."""
         if x <= self.edges[0]:
             return 0
         parts = len(self.edges) - 1
@@ -206,7 +206,7 @@ class Codes(msgspec.Struct, frozen=True):
 
 
 def crowding(scale: Scale, values: Iterable[object]) -> float:
-    """How many of some values lie on the fullest stretch of a ring, for one that would lie there were they even."""
+    """Return how many values lie on the fullest part of a ring, for one that would lie there were they even."""
     held = [0] * _STRETCHES
     for value in values:
         held[scale.offset(measure(value), _STRETCHES)] += 1

@@ -212,7 +212,7 @@ class Listed:
 PEERS = [Peer(RING.node(number), f"n{number}", 1) for number in (7, 8)]
 
 
-OWNERSHIP = SimpleNamespace(holdings={HOME: SimpleNamespace(version=1)})
+OWNERSHIP = SimpleNamespace(owned_ranges={HOME: SimpleNamespace(version=1)})
 
 
 class Holder:

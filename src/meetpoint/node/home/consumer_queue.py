@@ -1,15 +1,16 @@
-"""A subscription's line: what waits for its subscriber, in order, and what it has been notified of.
+"""A consumer queue: the events that wait for one subscriber, in order, and those that it was notified of.
 
     waiting -> notified -> acknowledged, and gone
                   |  ^
-                  v  | its turn comes again after 1, 5, 30 and 120 s
+                  v  | again after 1, 5, 30 and 120 s
                set aside -> after five tries: a dead letter
 
-At most `window` events are notified and not acknowledged. What is set aside does not hold up the rest. While nobody
-takes the line (`leave`) nothing is notified and no try is counted: what was notified waits again, at the front.
+At most `window` events are notified and not acknowledged. An event that is set aside does not hold up the rest. While
+nobody takes from the queue (`leave`) nothing is notified and no try is counted: what was notified waits again, at the
+front.
 
-Beyond its limits the oldest of a line becomes a dead letter, with the reason. Nothing here reads a clock or sends
-anything: times are handed in, and what is to be done is returned.
+Beyond its limits the oldest event of a queue becomes a dead letter, with the reason. Nothing here reads a clock or
+sends anything: times are handed in, and what is to be done is returned.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ __all__ = ["ConsumerQueue", "Dead"]
 
 _WAITING, _NOTIFIED, _ASIDE = range(3)
 STALE_MAX: Final = 64
-"""How many things that are no longer so a line keeps in its order of times, beside as many as there are."""
+"""How many stale items a queue keeps in its orders of time, beside as many as there are events."""
 
 
 class Dead(msgspec.Struct, frozen=True, gc=False):
-    """An event that leaves its line unacknowledged, and why."""
+    """An event that leaves its queue unacknowledged, and why."""
 
     event: EventKey
     reason: str
 
 
 class _Item:
-    """One event of a line."""
+    """An event in a queue."""
 
     __slots__ = ("due", "notified", "reason", "since", "size", "state", "tries")
 
@@ -55,7 +56,7 @@ class _Item:
 
 
 class ConsumerQueue:
-    """One line."""
+    """Orders the events of one subscription, and says which to notify."""
 
     __slots__ = ("_aside", "_items", "_notified", "_out", "_waiting", "bytes", "limits", "paused", "present", "window")
 
@@ -63,15 +64,15 @@ class ConsumerQueue:
         self.limits = limits
         self.window = window
         self.present = True
-        """Until it is known that nobody takes it."""
+        """Whether somebody takes from it, as far as is known."""
         self.paused = False
         self.bytes = 0
         self._items: OrderedDict[EventKey, _Item] = OrderedDict()  # the oldest first
         self._waiting: deque[EventKey] = deque()
         self._notified: deque[tuple[int, EventKey]] = deque()  # by when to be acknowledged; the earliest first
-        self._aside: list[tuple[int, EventKey]] = []  # a heap: when its turn comes again
+        self._aside: list[tuple[int, EventKey]] = []  # a heap: when it is notified again
         self._out = 0
-        # These three keep what is no longer so until it comes to their front: `_Item.state` and `due` say what is.
+        # These three keep stale items until they come to their front: `_Item.state` and `due` say what is.
 
     def __len__(self) -> int:
         return len(self._items)
@@ -81,18 +82,18 @@ class ConsumerQueue:
 
     @property
     def out(self) -> int:
-        """How many are notified and not acknowledged."""
+        """The number of events that are notified and not acknowledged."""
         return self._out
 
     @property
     def events(self) -> list[EventKey]:
-        """All that is in it, the oldest first."""
+        """All events in it, the oldest first."""
         return list(self._items)
 
     # -- coming and going ----------------------------------------------------------------------------------------------
 
     def put(self, event: EventKey, size: int, now: int, *, notified: bool = False) -> list[Dead]:
-        """An event joins the line; returns what had to leave it for that."""
+        """Add an event; return those that had to leave for it."""
         self._items[event] = _Item(size, now, notified)
         self._waiting.append(event)
         self.bytes += size
@@ -110,7 +111,7 @@ class ConsumerQueue:
         return dead
 
     def take(self, now: int) -> list[tuple[EventKey, bool]]:
-        """What is to be notified now, and whether marked as a possible repeat."""
+        """Return the events to notify now, and whether each may have been notified before."""
         taken: list[tuple[EventKey, bool]] = []
         if not self.present or self.paused:
             return taken
@@ -137,18 +138,18 @@ class ConsumerQueue:
         return taken
 
     def remove(self, event: EventKey) -> bool:
-        """An event is acknowledged, or not wanted any more; false where it is not in the line."""
+        """Remove an event that is acknowledged, or not wanted any more; return whether it was in the queue."""
         item = self._items.pop(event, None)
         if item is None:
             return False
         self.bytes -= item.size
         if item.state == _NOTIFIED:
             self._out -= 1
-        self._tidy()
+        self._drop_stale()
         return True
 
     def reject(self, event: EventKey, reason: str, now: int, *, final: bool = False) -> Dead | None:
-        """The subscriber could not use it: it is set aside, or has been tried often enough; never again, if `final`."""
+        """Set an event aside that the subscriber could not use; return it after its last try, or if `final`."""
         item = self._items.get(event)
         if item is None or item.state != _NOTIFIED:
             return None
@@ -158,7 +159,7 @@ class ConsumerQueue:
         return self._fail(event, item, reason or "rejected without a reason", now)
 
     def tend(self, now: int) -> list[Dead]:
-        """Look at the time: what was not acknowledged in time is set aside; returns what leaves the line."""
+        """Set aside what was not acknowledged in time; return what leaves the queue."""
         dead: list[Dead] = []
         while self._notified and self._notified[0][0] <= now:
             due, event = self._notified.popleft()
@@ -190,17 +191,17 @@ class ConsumerQueue:
     # -- the subscriber ------------------------------------------------------------------------------------------------
 
     def attend(self, window: int) -> None:
-        """Someone takes the line, so many at a time."""
+        """Let a subscriber take from the queue, so many at a time."""
         self.present = True
         self.window = window
 
     def leave(self) -> None:
-        """Nobody takes the line."""
+        """Notify nobody: nobody takes from the queue."""
         self.present = False
         self.recall()
 
     def recall(self) -> None:
-        """What was notified and not acknowledged waits again, at the front, without a try counted."""
+        """Let what was notified and not acknowledged wait again, at the front, without a try counted."""
         back = []
         for due, event in self._notified:
             item = self._items.get(event)
@@ -215,7 +216,7 @@ class ConsumerQueue:
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def due(self) -> int | None:
-        """When to `tend` and to `take` again, if nothing happens before."""
+        """Return when to `tend` and to `take` again, if nothing happens before."""
         if not self._items:
             return None
         oldest = self._items[next(iter(self._items))]
@@ -226,8 +227,8 @@ class ConsumerQueue:
             at = min(at, self._aside[0][0])
         return at
 
-    def _tidy(self) -> None:
-        """Forget what is no longer so: at the front, as most is acknowledged in order; all of it where it is much."""
+    def _drop_stale(self) -> None:
+        """Drop stale items: at the front, as most is acknowledged in order; all of them where they are many."""
         items = self._items
         notified = self._notified
         while notified:

@@ -1,4 +1,4 @@
-"""Dead letters of a home: events that subscribers did not take, until someone forgets them."""
+"""Dead letters of a home: events that subscribers did not take, until a client forgets them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ REASON_MAX: Final = 500
 
 
 class DeadRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A dead letter as it is kept."""
+    """The record of a dead letter."""
 
     names: tuple[str, ...]
     content: bytes
     reason: str = ""
-    """Of the first of them."""
+    """The reason of the first name."""
     at_us: int = 0
     others: tuple[str, ...] = ()
-    """Of those that follow, one for each; empty where it is the same."""
+    """The reasons of the names that follow; empty where it is the same."""
 
     def reason_of(self, place: int) -> str:
-        """Why the subscriber of a name did not take it."""
+        """Return why the subscriber of a name did not take it."""
         return (self.others[place - 1] if 0 < place <= len(self.others) else "") or self.reason
 
 
@@ -44,7 +44,7 @@ class DeadLetter(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeadLetters:
-    """All of one home."""
+    """The dead letters of one home, within limits."""
 
     def __init__(self, most: int, bytes_max: int) -> None:
         self._most = most
@@ -61,7 +61,7 @@ class DeadLetters:
         self._bytes += len(record.content)
 
     def put(self, event: EventKey, name: str, content: bytes, reason: str, now: int) -> list[EventKey]:
-        """One more; returns those that had to be forgotten for it."""
+        """Add a dead letter; return those that had to be forgotten for it."""
         known = self._letters.pop(event, None)
         if known is None:
             self._bytes += len(content)
@@ -78,7 +78,7 @@ class DeadLetters:
         return forgotten
 
     def forget(self, event: EventKey, within: str = "") -> bool:
-        """Names that begin so do not want it, and it goes with the last of them; false where none of them had it."""
+        """Forget a dead letter for names that begin so; return whether any of them had it."""
         record = self._letters.get(event)
         if record is None or not any(name.startswith(within) for name in record.names):
             return False
@@ -94,12 +94,12 @@ class DeadLetters:
         return True
 
     def record(self, event: EventKey) -> bytes | None:
-        """What is to be kept of one."""
+        """Return the record of a dead letter; None where there is none."""
         known = self._letters.get(event)
         return None if known is None else msgspec.msgpack.encode(known)
 
     def letters(self, within: str = "") -> Iterator[DeadLetter]:
-        """Those of names that begin so, the oldest first, with what is said of these names."""
+        """Yield those of names that begin so, the oldest first, with what is said of these names."""
         for event, each in self._letters.items():
             places = [place for place, name in enumerate(each.names) if name.startswith(within)]
             if places:
@@ -108,7 +108,7 @@ class DeadLetters:
 
 
 def _told(record: DeadRecord, places: list[int]) -> str:
-    """The reasons, each once: the first as it is, the others with whose they are."""
+    """Return the reasons, each once: the first as it is, the others with whose they are."""
     first, *rest = places
     told = {record.reason_of(first): ""}
     for place in rest:

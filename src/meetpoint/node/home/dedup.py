@@ -1,14 +1,12 @@
-"""Ids of events that came a short while ago, and for which names: a publisher that got no answer publishes the same
-event again, maybe at another broker, under another key.
+"""Duplicates: ids of recent events, and how far publishers of batches have come.
 
-As long as an event is in the queue its record tells its id. When it leaves the queue, the same write puts its id into a
-record with others that leave then (`recent/NUMBER`), which is erased when the time is over.
-
-How far publishers of batches have come: the highest sequence that a home accepted of each.
+A publisher that got no answer publishes the same event again, maybe at another broker, under another key. As long as an
+event is in the queue its record tells its id. When it leaves the queue, the same write puts its id into a record with
+others that leave then (`recent/NUMBER`), which is erased when the time is over (`DedupWindow`).
 
 A program that publishes the rows of a batch, and starts again after a crash, must know which of them were accepted,
-however long ago that was. Brokers remember ids for two minutes only; of a publisher whose name says that it publishes
-batches (`batch/NAME`) a home keeps the highest sequence on its disks, in the write that keeps the event.
+however long ago that was. Of a publisher whose name says that it publishes batches (`batch/NAME`) a home keeps the
+highest sequence on its disks, in the write that keeps the event (`ProducerSequences`).
 """
 
 from __future__ import annotations
@@ -50,13 +48,13 @@ class DedupWindow:
         return len(self._names)
 
     def names(self, id_: str, now: int) -> tuple[str, ...]:
-        """For which names an id has been queued."""
+        """Return the names for which an id has been queued."""
         self._forget(now)
         known = self._names.get(id_)
         return () if known is None else known[1]
 
     def add(self, id_: str, names: Iterable[str], now: int) -> None:
-        """An id is queued for some names that are new."""
+        """Add names for which an id is queued."""
         known = self._names.get(id_)
         self._names[id_] = (now, tuple(names) if known is None else (*known[1], *names))
         self._order.append((now, id_))
@@ -85,7 +83,7 @@ class DedupWindow:
             self.add(id_, names, now)
 
     def record(self, ids: Sequence[tuple[str, tuple[str, ...]]], now: int) -> tuple[str, bytes]:
-        """What is to be kept of ids that leave the queue."""
+        """Return a record of ids that leave the queue."""
         self._serial += 1
         name = f"{RECENT}{self._serial:012}"
         self._records.append((now, len(ids), name))
@@ -93,7 +91,7 @@ class DedupWindow:
         return name, msgspec.msgpack.encode(DedupRecord(now, tuple(ids)))
 
     def outdated(self, now: int) -> list[str]:
-        """The records that need not be kept any longer."""
+        """Return the names of records that need not be kept any longer."""
         names = []
         while self._records and (now - self._records[0][0] >= self._span_us or self._kept > self._most):
             _, count, name = self._records.popleft()
@@ -114,12 +112,12 @@ _MARK: Final = "batch/"
 
 
 def is_of_batches(publisher: str) -> bool:
-    """Whether a publisher's name says so: its own, or behind whose it is (`net.tenancy`)."""
+    """Return whether a publisher's name says that it publishes batches: its own, or behind its tenant's."""
     return publisher.startswith(_MARK) or f"/{_MARK}" in publisher
 
 
 class ProducerSequences:
-    """What one home knows."""
+    """The highest sequence that a home accepted of each batch publisher."""
 
     def __init__(self, records: Iterable[Record]) -> None:
         said = sorted((record.version, record) for record in records if record.value is not None)
@@ -132,11 +130,11 @@ class ProducerSequences:
         return len(self._sequences)
 
     def get(self, publisher: str) -> int:
-        """The highest sequence that was accepted; 0 where none was."""
+        """Return the highest sequence that was accepted; 0 where none was."""
         return self._sequences.get(publisher, 0)
 
     def put(self, publisher: str, sequence: int) -> tuple[list[tuple[str, bytes]], list[str]]:
-        """An event of a publisher of batches is accepted: what is to be written for that, and what erased."""
+        """Take note of an accepted event of a batch; return what is to be written for that, and what erased."""
         self._sequences.pop(publisher, None)
         self._sequences[publisher] = sequence
         erased = []

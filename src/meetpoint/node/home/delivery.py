@@ -441,7 +441,7 @@ class Deliveries:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether nothing waits for anyone, and nobody need be told of anything."""
+        """Whether nothing waits for any subscriber, and nothing is to be written."""
         return not (self._queue or self._left or self._died or len(self._dead))
 
     @property

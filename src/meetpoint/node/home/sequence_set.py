@@ -1,4 +1,4 @@
-"""Which numbers of a stream have been seen: all up to a floor, and some above it, kept as ranges."""
+"""Sequence sets: numbers of a stream, all up to a floor, and ranges above it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["SequenceRecord", "SequenceSet"]
 
 
 class SequenceRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The same, to be kept. `above` is how former versions kept what lies above the floor."""
+    """The record of a set. `above` is how former versions kept what lies above the floor."""
 
     floor: int
     above: tuple[int, ...] = ()
@@ -32,7 +32,7 @@ class SequenceSet:
 
     @staticmethod
     def of(record: SequenceRecord) -> SequenceSet:
-        """What was kept."""
+        """Return the set of a record."""
         seen = SequenceSet(record.floor, record.above)
         for low, high in record.ranges:
             seen.add_range(low, high)
@@ -45,7 +45,7 @@ class SequenceSet:
         return at >= 0 and number <= self._highs[at]
 
     def add(self, number: int) -> bool:
-        """Whether the number is new; it no longer is afterwards."""
+        """Add a number; return whether it is new."""
         if number == self.floor + 1 and not self._lows:  # in order, as most come
             self.floor = number
             return True
@@ -55,7 +55,7 @@ class SequenceSet:
         return True
 
     def add_range(self, low: int, high: int) -> None:
-        """All numbers from one to another count as seen, both included."""
+        """Add all numbers from one to another, both included."""
         low = max(low, self.floor + 1)
         if low > high:
             return
@@ -70,7 +70,7 @@ class SequenceSet:
         highs[first:last] = [high]
 
     def add_all_but(self, numbers: Iterable[int], below: int, above: int = 0) -> None:
-        """All below a number, and above another one, count as seen, but for some."""
+        """Add all numbers below one, and above another one, but for some."""
         low = above + 1
         for number in sorted(numbers):
             if number >= below:
@@ -80,7 +80,7 @@ class SequenceSet:
         self.add_range(low, below - 1)
 
     def raise_to(self, floor: int) -> None:
-        """All numbers up to the floor count as seen."""
+        """Add all numbers up to the floor."""
         if floor <= self.floor:
             return
         self.floor = floor
@@ -91,7 +91,7 @@ class SequenceSet:
                 del self._lows[:reached], self._highs[:reached]
 
     def holes(self, below: int) -> Iterator[tuple[int, int]]:
-        """The numbers below one that were not seen, as ranges."""
+        """Yield the numbers below one that are not in the set, as ranges."""
         low = self.floor + 1
         for first, last in zip(self._lows, self._highs, strict=True):
             if first >= below:
@@ -102,7 +102,7 @@ class SequenceSet:
             yield low, below - 1
 
     def above(self) -> Iterator[int]:
-        """The numbers above the floor, in order."""
+        """Yield the numbers above the floor, in order."""
         for low, high in zip(self._lows, self._highs, strict=True):
             yield from range(low, high + 1)
 
@@ -112,5 +112,5 @@ class SequenceSet:
         return not self._lows
 
     def record(self) -> SequenceRecord:
-        """What is to be kept of it."""
+        """Return the record of the set."""
         return SequenceRecord(self.floor, (), tuple(zip(self._lows, self._highs, strict=True)))

@@ -20,17 +20,17 @@ __all__ = ["Subscription", "SubscriptionInfo", "SubscriptionTable", "attributes_
 
 
 class Subscription(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One subscription as it is kept: its number at this home, which never changes, its filter, and what else."""
+    """The record of a subscription: its number at this home, which never changes, its filter and options."""
 
     number: int
     filter: str
     terms: SubscriptionOptions = SubscriptionOptions()
     made_us: int = 0
     until_us: int | None = None
-    """When it ends by itself, by the clock of its node."""
+    """The time at which it ends by itself, by the clock of its node."""
 
     def updated(self, what: Update, now: int) -> Subscription:
-        """The same, with what shall be another way."""
+        """Return the subscription with the changes of an update."""
         terms, until = self.terms, self.until_us
         if what.lifetime_us is not None:
             lifetime = what.lifetime_us or None
@@ -45,7 +45,7 @@ class Subscription(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class SubscriptionInfo(msgspec.Struct, frozen=True, gc=False):
-    """A subscription as it is shown to those who ask which there are."""
+    """A subscription as it is shown to clients."""
 
     name: str
     filter: str
@@ -62,19 +62,19 @@ class SubscriptionTable:
         self.filters: dict[str, Filter] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.owned: Counter[str] = Counter()
-        """How many there are by their owners."""
+        """The number of subscriptions of each owner."""
         self._index_from = index_from
         self._matcher: Matcher[str] = SmallMatcher()
 
     def has_index(self) -> bool:
-        """Whether they are so many that they are matched by an index."""
+        """Return whether they are so many that an index matches them."""
         return not isinstance(self._matcher, SmallMatcher)
 
     def __contains__(self, name: str) -> bool:
         return name in self.subscriptions
 
     def put(self, name: str, subscription: Subscription, filter_: Filter) -> None:
-        """A subscription is new, or another way."""
+        """Add a subscription, or replace it."""
         is_new = name not in self.filters
         self._disown(self.subscriptions.get(name))
         self.subscriptions[name] = subscription
@@ -88,7 +88,7 @@ class SubscriptionTable:
         self._fit()
 
     def remove(self, name: str) -> Subscription | None:
-        """A subscription has ended."""
+        """Remove a subscription; return it."""
         subscription = self.subscriptions.pop(name, None)
         if subscription is None:
             return None
@@ -106,7 +106,7 @@ class SubscriptionTable:
                 del self.owned[owner]
 
     def _fit(self) -> None:
-        """Have the matcher that so many need."""
+        """Change to the matcher for so many subscriptions."""
         if not self.has_index():
             if len(self.filters) > self._index_from and can_index():
                 from meetpoint.matching.index import Index  # most homes have few, and need no compiler
@@ -116,7 +116,7 @@ class SubscriptionTable:
             self._matcher = SmallMatcher(self.filters.items())
 
     def match(self, attributes: Mapping[str, object]) -> list[str]:
-        """The names whose filters accept an event."""
+        """Return the names whose filters accept an event."""
         self._fit()  # an index could not be made before
         return self._matcher.match(attributes)
 
@@ -129,10 +129,10 @@ class SubscriptionTable:
 
 @lru_cache(maxsize=256)
 def event_of(content: bytes) -> Event:
-    """An event is read once for all homes at a node, and for all times it comes."""
+    """Return the parsed event; it is parsed once for all homes at a node, and for all times it comes."""
     return from_msgpack(content)
 
 
 def attributes_of(content: bytes) -> Mapping[str, object]:
-    """What is in an event."""
+    """Return the attributes of an event."""
     return event_of(content).attributes

@@ -1,4 +1,4 @@
-"""All that a node can want done. A driver applies the effects of one `Node.handle` in their order, and nothing else."""
+"""Effects: all that a node can want done. A driver applies those of one `Node.handle` in their order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class Send(msgspec.Struct, frozen=True, gc=False):
-    """Send a message to a peer. It may be lost; whoever sends it must bear that."""
+    """Send a message to a peer. It may be lost, and the sender must bear that."""
 
     to: Peer
     message: Message
@@ -44,13 +44,13 @@ class SetTimer(msgspec.Struct, frozen=True, gc=False):
 
 
 class CancelTimer(msgspec.Struct, frozen=True, gc=False):
-    """The timer is no longer wanted."""
+    """Cancel a timer."""
 
     timer: int
 
 
 class Notify(msgspec.Struct, frozen=True, gc=False):
-    """Bring an event to the subscriptions of these names, and `Acknowledge` it when the subscriber has it."""
+    """Notify the subscribers of these names of an event, and `Acknowledge` it when they have it."""
 
     event: EventKey
     names: tuple[str, ...]
@@ -59,14 +59,14 @@ class Notify(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):
-    """A subscription has ended by itself: its lifetime is over, or who took it once is gone."""
+    """Tell that a subscription has ended by itself: its lifetime is over, or its subscriber is gone."""
 
     name: str
     reason: str
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
-    """The answer to a client."""
+    """Answer a client."""
 
     request: int
     outcome: Outcome
@@ -84,8 +84,9 @@ class Persist(msgspec.Struct, frozen=True, gc=False):
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):
-    """An event is accepted: put it into the archive, then hand in `Archived`. The events of a home come in the order of
-    their numbers; after a restart some come again.
+    """Put an accepted event into the archive, then hand in `Archived`.
+
+    The events of a home come in the order of their numbers; after a restart some come again.
     """
 
     event: EventKey
@@ -93,7 +94,7 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
 
 
 class Observe(msgspec.Struct, frozen=True, gc=False):
-    """A measurement: what was counted, of what, and how much."""
+    """Count or measure: a name, an amount, and a subject."""
 
     name: str
     value: int = 1
@@ -106,7 +107,7 @@ Step: TypeAlias = Literal[
 
 
 class Trace(msgspec.Struct, frozen=True, gc=False):
-    """What became of an event at this node, for whoever asks why: kept for a while, and no promise depends on it."""
+    """A step of an event at this node, for those who ask why. It is kept for a while, and nothing depends on it."""
 
     event: EventKey
     step: Step
@@ -120,7 +121,7 @@ class Trace(msgspec.Struct, frozen=True, gc=False):
 
 
 class Stop(msgspec.Struct, frozen=True, gc=False):
-    """The node has left: nothing here is needed any more."""
+    """Tell that the node has left: nothing of it is needed any more."""
 
 
 Effect: TypeAlias = (

@@ -1,4 +1,4 @@
-"""All that can happen to a node. A driver hands these to `Node.handle`, one at a time."""
+"""Inputs: all that can happen to a node. A driver hands them to `Node.handle`, one at a time."""
 
 from __future__ import annotations
 
@@ -77,21 +77,22 @@ class Archived(msgspec.Struct, frozen=True, gc=False):
 
 
 class Measured(msgspec.Struct, frozen=True, gc=False):
-    """What events are like, as it was measured over many of them (`matching.feedback`)."""
+    """Tells what events are like, as it was measured over many of them (`Feedback`)."""
 
     feedback: Feedback
 
 
 class ClientRequest(msgspec.Struct, frozen=True, gc=False):
-    """A client of this node asks for something; the answer carries `request`."""
+    """A request of a client of this node; its answer carries `request`."""
 
     request: int
     what: RequestOf
 
 
 class Withdrawn(msgspec.Struct, frozen=True, gc=False):
-    """Who asked to publish an event was told to ask again later, or another, before this node answered: it is not to be
-    published by this request any more, unless it is already.
+    """A request to publish is void: its client was told to ask again later, or another broker.
+
+    The event is not to be published by this request any more, unless it is already.
     """
 
     request: int

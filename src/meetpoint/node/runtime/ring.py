@@ -1,4 +1,4 @@
-"""The circle of ids, and all arithmetic on it.
+"""The ring of ids, and all arithmetic on it.
 
 A key is a string of bytes, big-endian, of one width in the whole network: two keys compare as the numbers they stand
 for, and travel as they are. A node's id is a key too. Where a sum or a distance is needed, `Ring` goes over integers.
@@ -21,12 +21,12 @@ BITS_MAX = 160
 
 
 def between(a: bytes, x: bytes, b: bytes) -> bool:
-    """Whether x lies on the open arc from a clockwise to b."""
+    """Return whether x lies on the open arc from a clockwise to b."""
     return a < x < b if a < b else x > a or x < b
 
 
 def between_or_end(a: bytes, x: bytes, b: bytes) -> bool:
-    """Whether x lies on the arc from a, exclusive, clockwise to b, inclusive: the keys that b has after a."""
+    """Return whether x lies from a, exclusive, clockwise to b, inclusive: the keys that b has after a."""
     return a < x <= b if a < b else x > a or x <= b
 
 
@@ -67,5 +67,5 @@ class Ring:
         return (int.from_bytes(b, "big") - int.from_bytes(a, "big")) % self.size
 
     def holds(self, key: object) -> bool:
-        """Whether something that came from outside is a key of this ring."""
+        """Return whether bytes from outside are a key of this ring."""
         return type(key) is bytes and len(key) == self.width and int.from_bytes(key, "big") < self.size

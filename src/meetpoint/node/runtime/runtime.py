@@ -1,4 +1,4 @@
-"""What the parts of a node may do: the only way from protocol code to the world.
+"""The runtime: what the parts of a node may do, the only way from protocol code to the world.
 
 `Node.handle` begins a step, its parts call these methods, and the list that `begin` returned has the effects in the
 order of the calls. Timers, tickets and requests are numbers outside and signals or callbacks inside: a part says what

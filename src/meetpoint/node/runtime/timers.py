@@ -1,7 +1,4 @@
-"""One timer for many names: each is called at its time, or a little before.
-
-Something done for many at a time: at once where it was done long ago, else after a short while.
-"""
+"""Timers: `Deadlines`, one timer for many names, and `Debouncer`, a limit on how often a callback runs."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ __all__ = ["FLUSH_US", "Deadlines", "Debouncer"]
 
 
 class Deadlines:
-    """When to look after what."""
+    """Calls back with each name at its time, by one timer; or a little before."""
 
     def __init__(self, runtime: Runtime, ring: Callable[[str], None]) -> None:
         self._runtime = runtime
@@ -25,7 +22,7 @@ class Deadlines:
         self._timer: tuple[int, int] | None = None  # the earliest, and its timer
 
     def set(self, name: str, at: int) -> None:
-        """Look after a name at a time at the latest; one that is set before stays."""
+        """Call back with a name at a time at the latest; an earlier time that is set stays."""
         known = self._at.get(name)
         if known is None or at < known:
             self._at[name] = at
@@ -33,7 +30,7 @@ class Deadlines:
             self._wait()
 
     def clear(self) -> None:
-        """Look after nothing any more."""
+        """Forget all names."""
         self._heap.clear()
         self._at.clear()
         if self._timer is not None:
@@ -63,11 +60,11 @@ class Deadlines:
 
 
 FLUSH_US: Final = 20_000
-"""How often what nobody waits for is written, at most."""
+"""The interval of writes that nobody waits for."""
 
 
 class Debouncer:
-    """Calls `do` soon after it is asked to, and never twice within an interval."""
+    """Runs a callback at once, but at most once per interval."""
 
     __slots__ = ("_do", "_done_at", "_interval_us", "_runtime", "_timer")
 
@@ -79,7 +76,7 @@ class Debouncer:
         self._timer: int | None = None
 
     def soon(self) -> None:
-        """Do it now, or when the interval is over."""
+        """Run the callback now, or when the interval is over."""
         if self._timer is not None:
             return
         now = self._runtime.now
@@ -91,7 +88,7 @@ class Debouncer:
             self._timer = self._runtime.after(wait, self._fired)
 
     def stop(self) -> None:
-        """Not until it is asked for again."""
+        """Cancel what is due."""
         if self._timer is not None:
             self._runtime.cancel(self._timer)
             self._timer = None

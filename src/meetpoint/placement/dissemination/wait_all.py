@@ -8,7 +8,7 @@ __all__ = ["when_all"]
 
 
 def when_all(count: int, then: Callable[[], None]) -> Callable[[], None]:
-    """What is to be called when one of so many things is done; the last call calls `then`."""
+    """Return a callback to call when each of so many things is done; the last call calls `then`."""
     left = count
 
     def one_is_done() -> None:

@@ -82,7 +82,7 @@ def ranges_of(conjunction: Conjunction, code: str) -> tuple[Range, ...]:
 
 
 def encloses(wide: Sequence[Range], narrow: Sequence[Range]) -> bool:
-    """Whether each range of one encloses that of the other."""
+    """Return whether each range of one encloses that of the other."""
     return all(low <= lower and higher <= high for (low, high), (lower, higher) in zip(wide, narrow, strict=True))
 
 
@@ -159,7 +159,7 @@ class Extents(Generic[T]):
         return len(self._of)
 
     def add(self, each: T, attributes: tuple[str, ...], ranges: Sequence[Range]) -> None:
-        """Something new."""
+        """Add an item."""
         group = self._groups.get(attributes)
         if group is None:
             group = self._groups[attributes] = _Group(attributes)
@@ -170,7 +170,7 @@ class Extents(Generic[T]):
         self._of[each] = group
 
     def remove(self, each: T) -> None:
-        """It is gone."""
+        """Remove an item."""
         group = self._of.pop(each)
         group.remove(each)
         if group.things:
@@ -198,7 +198,7 @@ class Extents(Generic[T]):
 
 
 class _Group(Generic[T]):
-    """Those with the same attributes."""
+    """Items with the same attributes."""
 
     def __init__(self, attributes: tuple[str, ...]) -> None:
         self.attributes = attributes
@@ -257,7 +257,7 @@ class _Columns:
         self._highs: Numbers = np.ascontiguousarray(both[:, :, 1].T)
 
     def put(self, at: int, ranges: Sequence[Range]) -> None:
-        """What is at a place."""
+        """Set the ranges at a place."""
         np = self._np
         if at == self._lows.shape[1]:
             self._lows = np.hstack([self._lows, np.empty_like(self._lows)])
@@ -297,7 +297,7 @@ def _chosen(attributes: tuple[str, ...], ranges: Sequence[Range], chosen: tuple[
 
 
 class Coverage(Protocol):
-    """What a scheme knows of conjunctions that may cover each other."""
+    """A scheme's knowledge of conjunctions that may cover each other."""
 
     def code(self, conjunction: Conjunction) -> str:
         """Some "0" and "1"; where one conjunction covers another, its code is a prefix of the other's."""
@@ -325,7 +325,7 @@ class _Class:
         return self.text < other.text
 
     def covers(self, other: _Class) -> bool:
-        """Whether the other, of which the ranges lie within, need not be placed where this one is."""
+        """Return whether the other, of which the ranges lie within, need not be placed where this one is."""
         if not covers(self.alone, other.alone):
             return False
         alike = self.attributes == other.attributes and encloses(other.ranges, self.ranges)

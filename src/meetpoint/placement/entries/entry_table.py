@@ -1,11 +1,8 @@
-"""Conjunctions as they travel: the text of their filter, and which of it they are. The same text is read once.
+"""Stored entries at the homes of a node, and which of them an event satisfies.
 
-A conjunction as it is placed, whole: whose it is, its text, and where its scheme has it lie.
-
-Conjunctions that lie together, and which of them an event satisfies: a few are tried one by one, many are the
-matcher's business (`matching.Index`).
-
-The shelves of all homes here, as custody fills them, and whoever wants to know of that.
+A `StoredEntry` is a conjunction as it is placed, whole: the text of its filter, and which conjunction of it. The same
+text is parsed once. An `EntryTable` has the entries of one home: a few are tried one by one, many are matched by an
+index. `EntryTables` has the tables of all homes here, as ownership fills them.
 """
 
 from __future__ import annotations
@@ -48,7 +45,7 @@ __all__ = [
 
 
 def conjunction_in(text: str, at: int) -> Conjunction | None:
-    """One conjunction of a filter; None where it is malformed, as a peer's may be, or has no such one."""
+    """Return one conjunction of a filter; None where it is malformed, as a peer's may be, or has no such one."""
     found = _conjunctions(text)
     return found[at] if 0 <= at < len(found) else None
 
@@ -62,14 +59,14 @@ def _conjunctions(text: str) -> tuple[Conjunction, ...]:
 
 
 NUMBER_MAX: Final = 1 << 63
-"""Numbers that homes give to what they place are below."""
+"""The bound of the numbers that homes give to entries."""
 SUBSCRIPTION_MAX: Final = 1 << 48
 
 PlaceT = TypeVar("PlaceT")
 
 
 class StoredEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One conjunction of a subscription: the body of its entry."""
+    """A conjunction of a subscription: the body of its entry."""
 
     number: int
     """Of the subscription at its home."""
@@ -84,7 +81,7 @@ class StoredEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Read(NamedTuple, Generic[PlaceT]):
-    """One that was read, and where it lies, as the scheme sees it."""
+    """A stored entry that was parsed, and its place, as the scheme sees it."""
 
     filed: StoredEntry
     conjunction: Conjunction
@@ -92,19 +89,19 @@ class Read(NamedTuple, Generic[PlaceT]):
 
     @property
     def filter(self) -> Filter:
-        """What an index takes."""
+        """The filter for an index."""
         return Filter(self.filed.text, (self.conjunction,))
 
 
 class Item(NamedTuple, Generic[PlaceT]):
-    """And whose it is."""
+    """A parsed entry, and the home that placed it."""
 
     home: HomeId
     read: Read[PlaceT]
 
 
 def read_filed(body: bytes) -> tuple[StoredEntry, Conjunction] | None:
-    """The body of an entry as a peer has sent it; None where it is malformed."""
+    """Return the body of an entry as a peer has sent it; None where it is malformed."""
     filed = read_body(body, StoredEntry)
     if filed is None or not 0 <= filed.number < SUBSCRIPTION_MAX:
         return None
@@ -113,7 +110,7 @@ def read_filed(body: bytes) -> tuple[StoredEntry, Conjunction] | None:
 
 
 def read_name(name: str) -> tuple[HomeId, int] | None:
-    """Whose entry it is, and its number there, by the name that `planting` gave it; None where it is none."""
+    """Return the home and the number in the name of an entry (`entry_name`); None where it is malformed."""
     home, _, number = name.partition("/")
     try:
         read = HomeId(bytes.fromhex(home)), int(number)
@@ -123,7 +120,7 @@ def read_name(name: str) -> tuple[HomeId, int] | None:
 
 
 def owner_of(name: str) -> HomeId | None:
-    """Whose entry it is; None where it is none."""
+    """Return the home in the name of an entry; None where it is malformed."""
     read = read_name(name)
     return None if read is None else read[0]
 
@@ -139,20 +136,20 @@ GroupT = TypeVar("GroupT", bound=Hashable)
 
 
 class EntryTable(Generic[PlaceT, GroupT]):
-    """Conjunctions by name. They are in groups, of which only some may be asked for: `group` says in which each is."""
+    """Entries by name, in groups, of which only some may be asked for: `group` says in which each is."""
 
     def __init__(self, group: Callable[[Item[PlaceT]], GroupT]) -> None:
         self._group = group
         self._matcher: Matcher[str] | None = None
         self.items: dict[str, Item[PlaceT]] = {}
         self.groups: dict[GroupT, dict[str, Item[PlaceT]]] = {}
-        """Those with anything in them."""
+        """The groups that are not empty."""
 
     def __len__(self) -> int:
         return len(self.items)
 
     def add(self, name: str, item: Item[PlaceT]) -> None:
-        """One more, or another instead of one."""
+        """Add an entry, or replace the one of this name."""
         self.remove(name)
         self.items[name] = item
         self.groups.setdefault(self._group(item), {})[name] = item
@@ -160,7 +157,7 @@ class EntryTable(Generic[PlaceT, GroupT]):
             self._matcher.add(name, item.read.filter)
 
     def remove(self, name: str) -> Item[PlaceT] | None:
-        """One less, which is returned; None where there was none."""
+        """Remove an entry and return it; None where there was none."""
         item = self.items.pop(name, None)
         if item is not None:
             group = self._group(item)
@@ -172,11 +169,11 @@ class EntryTable(Generic[PlaceT, GroupT]):
         return item
 
     def match(self, attributes: Mapping[str, object], is_asked: Callable[[GroupT], bool]) -> list[Item[PlaceT]]:
-        """What an event satisfies, of the groups that are asked for."""
+        """Return the entries that an event satisfies, of the groups that are asked for."""
         return self.match_in(attributes, [group for group in self.groups if is_asked(group)])
 
     def match_in(self, attributes: Mapping[str, object], asked: Iterable[GroupT]) -> list[Item[PlaceT]]:
-        """What an event satisfies, of these groups; there may be nothing in some."""
+        """Return the entries that an event satisfies, of these groups, some of which may be empty."""
         groups = {group: self.groups[group] for group in asked if group in self.groups}
         self._prepare()
         if self._matcher is None or sum(map(len, groups.values())) <= ASKED_MAX:
@@ -186,9 +183,9 @@ class EntryTable(Generic[PlaceT, GroupT]):
         return [item for item in found if self._group(item) in groups]
 
     def _prepare(self) -> None:
-        """Have an index where there are many, and what it takes."""
+        """Make an index where there are many entries, and what it takes."""
         if self._matcher is None and len(self.items) > FEW_MAX and can_index():
-            from meetpoint.matching.index import Index  # most shelves hold few, and need no compiler
+            from meetpoint.matching.index import Index  # most tables have few entries, and need no compiler
 
             self._matcher = Index.from_filters((name, item.read.filter) for name, item in self.items.items())
         elif self._matcher is not None and len(self.items) < FEW_MAX // 2:
@@ -196,13 +193,13 @@ class EntryTable(Generic[PlaceT, GroupT]):
 
 
 def add_to(matched: Matched, more: Iterable[tuple[HomeId, tuple[int, ...]]]) -> None:
-    """Further SubIDs that an event satisfies, of the same homes or of others."""
+    """Add SubIDs that an event satisfies, of the same homes or of others."""
     for home, subids in more:
         matched[home] = tuple(sorted({*matched.get(home, ()), *subids}))
 
 
 def by_home(items: Iterable[Item[PlaceT]]) -> Matched:
-    """By home, the SubIDs of conjunctions."""
+    """Return the SubIDs of entries by their homes."""
     found: dict[HomeId, set[int]] = {}
     for item in items:
         found.setdefault(item.home, set()).add(item.read.filed.subid)
@@ -213,29 +210,30 @@ TableT = TypeVar("TableT", bound=EntryTable[Any, Any])
 
 
 class EntryListener:
-    """Who tells others of what lies at the homes here; told after a shelf has changed."""
+    """Is told of entries at the homes here, after their table has changed."""
 
     def began(self, home: HomeId, owed_us: int | None) -> None:
-        """As `RangeStore.began`."""
+        """As `RangeListener.began`."""
 
     def owed_us(self, home: HomeId) -> int:
-        """As `RangeStore.owed_us`."""
+        """As `RangeListener.owed_us`."""
         return 0
 
     def ended(self, home: HomeId) -> None:
-        """As `RangeStore.ended`."""
+        """As `RangeListener.ended`."""
 
     def added(self, home: HomeId, name: str, item: Item[Any]) -> None:
-        """Something lies at a home here."""
+        """Take note of an entry at a home here."""
 
     def removed(self, home: HomeId, name: str, item: Item[Any]) -> None:
-        """It does no longer."""
+        """Take note that an entry is gone."""
 
 
 class EntryTables(RangeListener, Generic[TableT]):
-    """All homes here. What is on its way to another home lies here too: who asks names keys that are held.
+    """The entry tables of all homes here.
 
-    `read` is what an entry under a name says; None where it is malformed, as a peer's may be.
+    Entries on their way to another home are here too: a request names keys that are owned. `read` parses an entry under
+    a name; None where it is malformed, as a peer's may be.
     """
 
     def __init__(
@@ -248,30 +246,30 @@ class EntryTables(RangeListener, Generic[TableT]):
         self.listeners: list[EntryListener] = []
 
     def at(self, home: HomeId) -> TableT:
-        """What lies at a home; an empty shelf where it holds nothing here."""
+        """Return the table of a home; an empty one where it owns nothing here."""
         found = self._tables.get(home)
         return self._make() if found is None else found
 
     # -- what custody tells --------------------------------------------------------------------------------------------
 
     def began(self, home: HomeId, owed_us: int | None) -> None:
-        """A home holds arcs here."""
+        """Make a table for a home that owns ranges here."""
         self._tables.setdefault(home, self._make())
         for each in self.listeners:
             each.began(home, owed_us)
 
     def owed_us(self, home: HomeId) -> int:
-        """How long others may still rely on what they were told here."""
+        """Return how long others may still rely on what they were told here."""
         return max((each.owed_us(home) for each in self.listeners), default=0)
 
     def ended(self, home: HomeId) -> None:
-        """A home holds nothing here any more."""
+        """Drop the table of a home that owns nothing here any more."""
         self._tables.pop(home, None)
         for each in self.listeners:
             each.ended(home)
 
     def added(self, home: HomeId, name: str, entry: Entry) -> None:
-        """An entry lies at a home here."""
+        """Add an entry to the table of a home."""
         item = self._read(name, entry)
         if item is None:
             self._runtime.observe("entry_malformed")
@@ -281,7 +279,7 @@ class EntryTables(RangeListener, Generic[TableT]):
             each.added(home, name, item)
 
     def removed(self, home: HomeId, name: str) -> None:
-        """It does no longer."""
+        """Take note that an entry is gone."""
         item = self._tables[home].remove(name)
         if item is not None:
             for each in self.listeners:

@@ -1,13 +1,12 @@
-"""Which home holds which arc, as far as this node has heard: a guess that saves the way through the overlay.
+"""Keyed RPC: requests to the owner of a key, or to all owners of a range; and the owner cache that guides them.
 
-Nothing depends on it: whoever is reached by a wrong guess says so, and what it holds instead.
-
-Errands: something to be done at whoever holds a key, or at all who hold keys of a range.
-
-An errand goes to its first key by the overlay's routing, or straight to the home that seems to hold it. The holder does
+A request goes to its first key by the overlay's routing, or straight to the home that seems to own it. The owner serves
 it and answers its origin, saying which keys are done with. From there it goes on, by routing, to the next key of its
 range that matters: one hop, where the next node has it, through fingers, where it is far. The origin sends it again, to
-what is not done, until all is. So it may be done more than once: what is done must bear that.
+the keys that are not done, until all are. So it may be served more than once: its effect must be idempotent.
+
+The owner cache is a guess that saves the way through the overlay. Nothing depends on it: a node that is reached by a
+wrong guess says so, and what it owns instead.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ __all__ = ["Answered", "Doer", "KeyedRpc", "OwnerCache", "Reached", "Running"]
 
 
 NEAR: Final = 3
-"""How many arcs that end after a key are looked at."""
+"""How many ranges that end after a key are looked at."""
 
 
 class OwnerCache:
-    """What one node has heard."""
+    """Knows which home owns which range, as far as one node has heard."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
@@ -46,32 +45,32 @@ class OwnerCache:
         """How often something new was heard."""
 
     def learn(self, home: HomeId, arcs: Sequence[KeyRange]) -> None:
-        """A home holds these arcs now, and nothing else."""
+        """Take note that a home owns these ranges now, and nothing else."""
         if self._arcs.get(home) != tuple(arcs):
             self._arcs[home] = tuple(arcs)
             self._sorted = None
             self.heard += 1
 
     def arcs(self) -> Iterator[KeyRange]:
-        """All arcs that were heard of; some may be gone."""
+        """Yield all ranges that were heard of; some may be gone."""
         for arcs in self._arcs.values():
             yield from arcs
 
     def held(self) -> Iterator[tuple[HomeId, KeyRange]]:
-        """The same, each with its home, of those that are not gone."""
+        """Yield homes that are not gone, each with one of its ranges."""
         for home, arcs in self._arcs.items():
             if self._directory.host(home) is not None:
                 yield from ((home, arc) for arc in arcs)
 
     def learn_one(self, home: HomeId, arc: KeyRange) -> None:
-        """A home holds this arc; what was heard of others of its arcs stays."""
+        """Take note that a home owns this range; what was heard of its other ranges stays."""
         known = self._arcs.get(home, ())
         if arc not in known:
             apart = [each for each in known if not each.holds(arc.high) and not arc.holds(each.high)]
             self.learn(home, (*apart, arc))
 
     def holder(self, key: bytes) -> HomeId | None:
-        """The home that is said to hold a key."""
+        """Return the home that is said to own a key."""
         if self._sorted is None:
             arcs = sorted((arc.high, arc, home) for home, held in self._arcs.items() for arc in held)
             self._sorted = [high for high, _, _ in arcs], [(arc, home) for _, arc, home in arcs]
@@ -84,7 +83,7 @@ class OwnerCache:
         return None
 
     def guess(self, key: bytes, tried: Container[HomeId] = ()) -> HomeId | None:
-        """The home to ask for a key: one that is said to hold it, else the first after it of which nothing is known.
+        """Return the home to ask for a key: one that is said to own it, else the first after it that is unknown.
 
         Where all are said not to, the key is on its way to another home, or what was heard is old: the first of those
         that were not tried just now.
@@ -105,21 +104,21 @@ class OwnerCache:
 
 
 RETRY_US: Final = 1_000_000
-"""How long an errand may take before it is sent again; doubled each time, up to `RETRY_US_MAX`."""
+"""How long a request may take before it is sent again; doubled each time, up to `RETRY_US_MAX`."""
 RETRY_US_MAX: Final = 4_000_000
 PASSED_MAX: Final = 1
-"""By how many nodes that do not hold the key an errand is passed on."""
+"""How many nodes that do not own the key pass a request on."""
 REDIRECTED_MAX: Final = 8
-"""How often an errand is sent on at once by what was heard, before it waits for its time."""
+"""How often a request is sent on at once by what was heard, before it waits for its time."""
 
 Doer: TypeAlias = Callable[[Home, "Reached", Any, Callable[[Message], None]], None]
-"""Does something at a home that was reached, and answers when that is done."""
+"""Serves a request at a home that was reached, and answers when that is done."""
 Answered: TypeAlias = Callable[[Message, bool], None]
 """Takes an answer, and whether it came from another node."""
 
 
 class Reached(NamedTuple):
-    """How an errand came to a home."""
+    """How a request came to a home."""
 
     key: bytes
     hops: int
@@ -127,7 +126,7 @@ class Reached(NamedTuple):
 
 
 class Running:
-    """An errand under way, as its origin knows it."""
+    """A request under way, as its origin knows it."""
 
     __slots__ = ("answered", "body", "done", "first", "left", "number", "redirected", "timer", "tried", "wait")
 
@@ -153,7 +152,7 @@ class Running:
 
 
 class KeyedRpc:
-    """All errands that begin or are done at this node."""
+    """Sends and serves the keyed requests of one node."""
 
     def __init__(
         self,
@@ -173,11 +172,11 @@ class KeyedRpc:
         self._doers: dict[type[Message], tuple[Doer, Callable[[Any, bytes], bytes | None] | None]] = {}
 
     def handlers(self) -> dict[type[Message], Handler]:
-        """Which messages are about errands."""
+        """Return the handlers of keyed requests."""
         return {KeyedRequest: self._errand, KeyedReply: self._done, NotOwner: self._elsewhere}  # type: ignore[dict-item]
 
     def do(self, kind: type[Message], doer: Doer, next_key: Callable[[Any, bytes], bytes | None] | None = None) -> None:
-        """Have errands of one kind done. `next_key` is the first key after another that matters; else all do."""
+        """Have requests of one kind served. `next_key` is the first key after another that matters; else all do."""
         self._doers[kind] = (doer, next_key)
 
     # -- at the origin -------------------------------------------------------------------------------------------------
@@ -192,7 +191,7 @@ class KeyedRpc:
         answered: Answered | None = None,
         straight: bool = False,
     ) -> int:
-        """Have something done at all who hold keys from `first` clockwise to `last`; the number returned stops it.
+        """Send a request to all owners of keys from `first` clockwise to `last`; return the number that stops it.
 
         `answered` is called with each answer, `done` once, when there is one for every key.
         """
@@ -207,19 +206,19 @@ class KeyedRpc:
         return number
 
     def _is_known(self, key: bytes) -> bool:
-        """Whether an errand to a key may go straight: a home's id tells where it is, or it was heard of its holder."""
+        """Return whether a request may go straight: a home's id tells where the key is, or its owner is known."""
         by_place = self._overlay.places is None
         return by_place or self._ownership.holder(key) is not None or self._owner_cache.holder(key) is not None
 
     def stop(self, number: int) -> None:
-        """It need not be done any more."""
+        """Stop a request."""
         running = self._running.pop(number, None)
         if running is not None:
             self._runtime.cancel(running.timer)
 
     @property
     def waiting(self) -> int:
-        """How many are under way."""
+        """The number of requests under way."""
         return len(self._running)
 
     def _send(self, running: Running, first: bytes, last: bytes, straight: bool) -> None:
@@ -240,7 +239,7 @@ class KeyedRpc:
             self._runtime.send(host, request)
 
     def _learn_here(self, tried: dict[HomeId, None]) -> None:
-        """What the homes here hold is certain."""
+        """Learn what the homes here own, which is certain."""
         for home in self._home_manager.homes:
             owned = self._ownership.owned_ranges.get(home)
             self._owner_cache.learn(home, () if owned is None else owned.arcs)
@@ -298,10 +297,10 @@ class KeyedRpc:
             if low <= at <= high:
                 self._send(running, message.key, ring.add(running.first, high), straight=True)
 
-    # -- at the holder -------------------------------------------------------------------------------------------------
+    # -- at the owner --------------------------------------------------------------------------------------------------
 
     def delivered(self, request: KeyedRequest, hops: int) -> None:
-        """An errand that was routed has come to who seems responsible for its key."""
+        """Take a request that was routed to here."""
         if self._is_well(request):
             self._arrived(request, hops)
 
@@ -354,7 +353,7 @@ class KeyedRpc:
         doer(home, Reached(request.key, hops), body, answer)
 
     def _pass_on(self, request: KeyedRequest) -> None:
-        """The key is not held here: another home may hold it, else its origin learns what is held here."""
+        """Pass a request on where another home may own its key; else tell its origin what is owned here."""
         here: dict[HomeId, None] = {}
         self._learn_here(here)
         here.update((home, None) for home, _ in request.told)
@@ -380,6 +379,6 @@ class KeyedRpc:
 
 
 def _without(part: tuple[int, int], low: int, high: int) -> list[tuple[int, int]]:
-    """What is left of a part when another is taken away."""
+    """Return what is left of a part when another is taken away."""
     first, last = part
     return [each for each in ((first, min(last, low - 1)), (max(first, high + 1), last)) if each[0] <= each[1]]

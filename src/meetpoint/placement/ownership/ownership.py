@@ -1,20 +1,20 @@
-"""Which home answers for a key: at every moment at most one, whatever the overlay believes.
+"""Ownership: which home answers for a key. At every moment at most one does, whatever the overlay believes.
 
-An overlay leads a key to whoever seems responsible now; under churn two nodes may both seem so, or the one that does
-has nothing of what was placed there. Custody is the truth behind it. Each home holds arcs of the circle, in a record
-that is safe like all its records, and arcs change hands only by agreement of the two homes concerned:
+An overlay leads a key to the node that seems responsible now; under churn two nodes may both seem so, or the one that
+does has nothing of what was stored there. Ownership is the truth behind it. Each home owns key ranges, in a record that
+is safe like all its records, and ranges change hands only by agreement of the two homes concerned:
 
-- Founders begin with the arcs between them, or those that the overlay names.
-- A home that comes later *seeks* its place (`seeking`). A home that is to end has another *take* all it holds. Where
-  the overlay says which keys are whose, what a home holds follows it (`following`).
-- Who gives an arc writes so on two disks before anyone hears of it, and answers for it no longer. Who gets it pulls
-  what was placed there, and answers for it once all is safe. Then the giver forgets it (`handing`).
+- Founders begin with the ranges between them, or those that the overlay names.
+- A home that comes later *claims* its place (`range_claim`). A home that is to end has another *take* all it owns.
+  Where the overlay says which keys are whose, ownership follows it (`rebalancer`).
+- The giver of a range writes so on two disks before anyone hears of it, and answers for it no longer. The taker pulls
+  what is stored there, and answers for it once all is safe. Then the giver forgets it (`handoff`).
 
-So a node that is reached for a key either holds it, with everything that was ever placed there, or says that it does
-not, and whoever asked tries another. A crash delays; it never gives a wrong answer. Between giving and getting nobody
-answers for the arc: questions wait.
+So a node that is reached for a key either owns it, with everything that was ever stored there, or says that it does
+not, and the asker tries another. A crash delays; it never gives a wrong answer. Between giving and taking nobody
+answers for the range: requests wait.
 
-Should every copy of a home be lost, nobody holds its arcs. When the home, or a new one in its place, has asked all
+Should every replica of a home be lost, nobody owns its ranges. When the home, or a new one in its place, has asked all
 others twice, and nothing changed between, it takes the gap.
 """
 
@@ -42,11 +42,11 @@ from meetpoint.placement.ownership.range_store import PLACED, OwnedRanges, Range
 __all__ = ["PLACED", "Ownership", "RangeListener"]
 
 GIVEN_MAX: Final = 4
-"""How many arcs of a home may be on their way to others, of those that are given while it goes on."""
+"""How many ranges of a home may be on their way to others, of those that are given while it goes on."""
 
 
 class Ownership:
-    """The arcs of the homes that this node hosts, and what is placed there.
+    """Knows the ranges that the homes of this node own, and what is stored there.
 
     `places`: where the overlay says which keys are whose; else a home's place follows from its id.
     """
@@ -74,7 +74,7 @@ class Ownership:
         self.entries = self._kept.entries
 
     def found(self, homes: Sequence[HomeId]) -> None:
-        """The network begins with these homes."""
+        """Begin a network with these homes."""
         if self._places is None:
             self._founding = {home: (arc,) for home, arc in founding_arcs(homes).items()}
             return
@@ -85,21 +85,21 @@ class Ownership:
     # -- who asks ------------------------------------------------------------------------------------------------------
 
     def holder(self, key: bytes) -> Home | None:
-        """The home here that answers for a key; None where none does."""
+        """Return the home here that answers for a key; None where none does."""
         for home, owned in self.owned_ranges.items():
             if owned.arc(key) is not None:
                 return None if self._is_hidden(home, key) else self._home_manager.homes.get(home)
         return None
 
     def is_settled(self, home: HomeId) -> bool:
-        """Whether a home here answers for all that it holds."""
+        """Return whether a home here answers for all that it owns."""
         return home in self.owned_ranges and not self._kept.hidden.get(home)
 
     def _is_hidden(self, home: HomeId, key: bytes) -> bool:
         return any(arc.holds(key) for arc in self._kept.hidden.get(home, ()))
 
     def arc(self, home: HomeId, key: bytes) -> KeyRange:
-        """The arc around a key for which a home answers."""
+        """Return the range around a key for which a home answers."""
         arc = self.owned_ranges[home].arc(key)
         assert arc is not None
         hidden = self._kept.hidden.get(home)
@@ -108,7 +108,7 @@ class Ownership:
         return arc
 
     def arcs(self, home: HomeId) -> tuple[KeyRange, ...]:
-        """All arcs for which a home here answers."""
+        """Return all ranges for which a home here answers."""
         owned, hidden = self.owned_ranges.get(home), self._kept.hidden.get(home)
         if owned is None:
             return ()
@@ -135,7 +135,7 @@ class Ownership:
     # -- homes that come and go ----------------------------------------------------------------------------------------
 
     def home_started(self, home: Home) -> None:
-        """A home serves here: it holds arcs already, or seeks one."""
+        """Take back the ranges of a home that serves here, or claim one."""
         owned = self._kept.read(home)
         if owned is not None:
             self._kept.begin(home, owned, None)
@@ -147,7 +147,7 @@ class Ownership:
         self._claims.begin(home)
 
     def home_stopped(self, home: HomeId) -> None:
-        """A home serves here no longer."""
+        """Forget a home that serves here no longer."""
         self._kept.end(home)
 
     def _pulled_in_vain(self, home: Home) -> None:
@@ -157,10 +157,10 @@ class Ownership:
     # -- giving away ---------------------------------------------------------------------------------------------------
 
     def give(self, home: Home, arc: KeyRange, to: HomeId) -> bool:
-        """Let another home hold an arc that this one holds; whether that begins, or cannot be just now.
+        """Let another home own a range of this one; return whether that begins, or cannot be just now.
 
         It cannot where something is on its way to this home. Its giver has it still, and would bring it here again,
-        should this home lose all; by then another would hold it.
+        should this home lose all; by then another would own it.
         """
         owned = self.owned_ranges.get(home.id)
         if owned is None or not self._kept.is_here(home) or not self.may_give(home.id):
@@ -174,7 +174,7 @@ class Ownership:
         return True
 
     def may_give(self, home: HomeId) -> bool:
-        """Whether a home here may give something of what it holds just now."""
+        """Return whether a home here may give something of what it owns just now."""
         owned = self.owned_ranges.get(home)
         if owned is None or not owned.arcs or owned.taken or self._kept.hidden.get(home):
             return False
@@ -183,24 +183,24 @@ class Ownership:
         return len(owned.given) < GIVEN_MAX and not any(given.ending for given in owned.given)
 
     def is_free(self, home: Home) -> bool:
-        """Whether a home holds nothing and owes nothing: it may end."""
+        """Return whether a home owns nothing and owes nothing: it may end."""
         owned = self.owned_ranges.get(home.id)
         return owned is not None and not (owned.arcs or owned.given or owned.taken)
 
     def free(self, home: Home) -> None:
-        """Let another home take all that this one holds."""
+        """Let another home take all that this one owns."""
         owned = self.owned_ranges.get(home.id)
-        heir = self._heir(home.id)
-        if owned is None or not (owned.placed and owned.arcs) or heir == home.id:
+        next_home = self._next_home(home.id)
+        if owned is None or not (owned.placed and owned.arcs) or next_home == home.id:
             return  # nothing to give, or nobody to give it to
         if owned.given or owned.taken:
             return  # something is on its way
         for arc in owned.arcs:
-            _, owned = cut(self._runtime.ring, owned, arc, heir, ending=True)
+            _, owned = cut(self._runtime.ring, owned, arc, next_home, ending=True)
         self._handoff.give(home, owned, owned.given)
 
-    def _heir(self, home: HomeId) -> HomeId:
-        """The next home, or where places do not follow from ids the own one of this node, which will know where to."""
+    def _next_home(self, home: HomeId) -> HomeId:
+        """Return the next home; where places do not follow from ids, the own one of this node, which knows where to."""
         own = home_of(self._runtime.me.id)
         if self._places is not None and own != home and own in self._home_manager.homes:
             return own

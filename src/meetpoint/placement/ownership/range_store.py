@@ -1,7 +1,4 @@
-"""What a home holds of the circle, as it is kept: its arcs, those on their way to other homes, and how they change.
-
-What the homes of a node keep of the circle: their arcs, what is placed there, and whoever works with it.
-"""
+"""The store of key ranges: what the homes of a node own, what is stored there, and who is told of it."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ __all__ = ["PLACED", "GivenRange", "OwnedRanges", "RangeListener", "StoredRanges
 
 
 class GivenRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An arc that another home gets, or has got and not yet told."""
+    """A range that another home gets, or has got and not yet told."""
 
     number: int
     home: HomeId
@@ -31,37 +28,37 @@ class GivenRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ending: bool
     """Whether the giver is to end, and tells the other."""
     moved: bool = False
-    """Whether the arc belongs elsewhere now, and the giver, which goes on, tells the other."""
+    """Whether the range belongs elsewhere now, and the giver, which goes on, tells the other."""
 
     @property
     def sought(self) -> bool:
-        """Whether the other home asked for it."""
+        """Whether the other home claimed it."""
         return not (self.ending or self.moved)
 
 
 class OwnedRanges(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a home holds, as it is kept; `version` counts the changes."""
+    """The record of what a home owns; `version` counts the changes."""
 
     version: int
     arcs: tuple[KeyRange, ...]
     given: tuple[GivenRange, ...] = ()
     taken: tuple[tuple[HomeId, int], ...] = ()
-    """Arcs that came from other homes, by the number there, until those have forgotten them."""
+    """Ranges that came from other homes, by the number there, until those have forgotten them."""
     placed: bool = True
-    """Whether the home has once held its own place, or knows that it has none; else it still seeks it."""
+    """Whether the home has once owned its own place, or knows that it has none; else it still claims it."""
 
     def arc(self, key: bytes) -> KeyRange | None:
-        """The arc that a key lies on."""
+        """Return the range that a key is in."""
         return next((arc for arc in self.arcs if arc.holds(key)), None)
 
 
 def is_on(entry: Entry, arcs: Sequence[KeyRange]) -> bool:
-    """Whether an entry lies on one of some arcs."""
+    """Return whether an entry is in one of some ranges."""
     return any(meets(arc, entry.low, entry.high) for arc in arcs)
 
 
 def split(owned: OwnedRanges, arc: KeyRange, home: HomeId) -> tuple[GivenRange, OwnedRanges]:
-    """Give a home the part of an arc that ends at its place."""
+    """Give a home the part of a range that ends at its place."""
     number = owned.version + 1
     given = GivenRange(number, home, KeyRange(arc.low, bytes(home)), ending=False)
     rest = () if arc.high == home else (KeyRange(bytes(home), arc.high),)
@@ -70,7 +67,7 @@ def split(owned: OwnedRanges, arc: KeyRange, home: HomeId) -> tuple[GivenRange, 
 
 
 def cut(ring: Ring, owned: OwnedRanges, arc: KeyRange, home: HomeId, *, ending: bool) -> tuple[GivenRange, OwnedRanges]:
-    """Give a home an arc that lies on those held."""
+    """Give a home a range that lies in those owned."""
     number = owned.version + 1
     given = GivenRange(number, home, arc, ending=ending, moved=not ending)
     arcs = without(ring, owned.arcs, (arc,))
@@ -78,7 +75,7 @@ def cut(ring: Ring, owned: OwnedRanges, arc: KeyRange, home: HomeId, *, ending: 
 
 
 def joined(arcs: Sequence[KeyRange]) -> tuple[KeyRange, ...]:
-    """The same keys in as few arcs as may be."""
+    """Return the same keys in as few ranges as may be."""
     left = list(arcs)
     out: list[KeyRange] = []
     while left:
@@ -98,34 +95,34 @@ PLACED: Final = "placed/"
 
 
 class RangeListener:
-    """Who works with what is placed at the homes of a node; a scheme makes its own of it."""
+    """Is told of the ranges and entries at the homes of a node; a scheme makes its own of it."""
 
     def began(self, home: HomeId, owed_us: int | None) -> None:
-        """A home holds arcs here that it did not hold before, of which others may have been told.
+        """Take note that a home owns ranges that it did not own before, of which others may have been told.
 
-        `owed_us` is how long they may still rely on that: 0 where nobody held the arcs, None where nobody knows.
+        `owed_us` is how long they may still rely on that: 0 where nobody owned the ranges, None where nobody knows.
         """
 
     def owed_us(self, home: HomeId) -> int:
-        """How long others may still rely on what a home here has told them, or may have told."""
+        """Return how long others may still rely on what a home here has told them, or may have told."""
         return 0
 
     def ended(self, home: HomeId) -> None:
-        """A home holds nothing here any more."""
+        """Take note that a home owns nothing here any more."""
 
     def added(self, home: HomeId, name: str, entry: Entry) -> None:
-        """An entry lies at a home here."""
+        """Take note of an entry at a home here."""
 
     def removed(self, home: HomeId, name: str) -> None:
-        """An entry does no longer."""
+        """Take note that an entry is gone."""
 
     def pinned(self, home: HomeId) -> tuple[KeyRange, ...]:
-        """What stays at a home here, though the overlay leads it elsewhere (`following`)."""
+        """Return what stays at a home here, though the overlay leads it elsewhere (`Rebalancer`)."""
         return ()
 
 
 class StoredRanges:
-    """The arcs of the homes here and what is placed there, in memory and as records of the homes."""
+    """Keeps the ranges of the homes here and what is stored there, in memory and as records of the homes."""
 
     def __init__(self, runtime: Runtime, home_manager: HomeManager, listener: RangeListener) -> None:
         self._runtime = runtime
@@ -134,27 +131,27 @@ class StoredRanges:
         self.owned_ranges: dict[HomeId, OwnedRanges] = {}
         self.entries: dict[HomeId, dict[str, Entry]] = {}
         self.hidden: dict[HomeId, list[KeyRange]] = {}
-        """Arcs that homes here hold and do not answer for yet: they are not safe."""
+        """Ranges that homes here own and do not answer for yet: they are not safe."""
 
     def is_here(self, home: Home) -> bool:
-        """Whether a home still serves here."""
+        """Return whether a home still serves here."""
         return self._home_manager.homes.get(home.id) is home
 
     def is_arc(self, arc: KeyRange) -> bool:
-        """Whether what came from a peer is an arc of this ring."""
+        """Return whether a range of a peer is one of this ring."""
         return self._runtime.ring.holds(arc.low) and self._runtime.ring.holds(arc.high)
 
     # -- homes that come and go ----------------------------------------------------------------------------------------
 
     def read(self, home: Home) -> OwnedRanges | None:
-        """What a home held when it served last, here or elsewhere."""
+        """Return what a home owned when it served last, here or elsewhere."""
         record = home.replicator.records.get(CUSTODY)
         return (
             None if record is None or record.value is None else msgspec.msgpack.decode(record.value, type=OwnedRanges)
         )
 
     def begin(self, home: Home, owned: OwnedRanges, owed_us: int | None) -> None:
-        """A home serves here, and holds this."""
+        """Take note that a home serves here, and owns this."""
         self.owned_ranges[home.id] = owned
         entries = self.entries[home.id] = {}
         stray = []
@@ -173,7 +170,7 @@ class StoredRanges:
             self.listener.added(home.id, name, entry)
 
     def end(self, home: HomeId) -> None:
-        """A home serves here no longer."""
+        """Forget a home that serves here no longer."""
         self.hidden.pop(home, None)
         if self.owned_ranges.pop(home, None) is not None:
             del self.entries[home]
@@ -239,14 +236,14 @@ class StoredRanges:
             self.listener.added(home.id, name, entry)
 
     def drop(self, home: Home, names: list[str]) -> None:
-        """Entries lie at a home no longer."""
+        """Drop entries of a home."""
         entries = self.entries[home.id]
         for name in names:
             if entries.pop(name, None) is not None:
                 self.listener.removed(home.id, name)
 
     def placed_on(self, home: Home, arc: KeyRange, after: str = "") -> Iterator[tuple[str, bytes]]:
-        """The records of all entries on an arc, in the order of their names, from one on."""
+        """Yield the records of all entries in a range, in the order of their names, from one on."""
         entries = self.entries[home.id]
         for name in sorted(name for name, entry in entries.items() if name > after and is_on(entry, (arc,))):
             yield PLACED + name, msgspec.msgpack.encode(entries[name])

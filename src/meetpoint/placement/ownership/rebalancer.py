@@ -1,11 +1,11 @@
-"""What the homes of a node hold follows the overlay, where that says which keys are whose (`Overlay.places`).
+"""Rebalancer: moves ranges to where the overlay says that they belong, where it says so (`Overlay.places`).
 
-Now and then a node looks at what its homes hold: whatever the overlay leads to another node belongs at that one's own
-home, and whatever it leads here at this one's. Where the overlay says so twice, a while apart, the arc is given there
-(`Ownership.give`). The overlay may err: then an arc goes to where it does not belong, and later on; at every moment at
-most one home holds it.
+Now and then a node looks at what its homes own: a range that the overlay leads to another node belongs at that node's
+own home, and one that it leads here at this node's. Where the overlay says so twice, a while apart, the range is given
+there (`Ownership.give`). The overlay may err: then a range goes to where it does not belong, and later on; at every
+moment at most one home owns it.
 
-Meanwhile the overlay leads to a node that does not hold the key. It is told who does, and passes on what comes.
+Meanwhile the overlay leads to a node that does not own the key. It is told who does, and passes on what comes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FORGET_US: Final = 3 * FOLLOW_US
 LOOKS_MAX: Final = 16
 """How many keys are looked up at a time."""
 PINNED_EVERY: Final = 8
-"""At every how many looks those are told to whom the overlay leads what stays here."""
+"""How many rounds there are until nodes are told that keys which the overlay leads to them stay here."""
 
 
 class _Look(NamedTuple):
@@ -48,7 +48,7 @@ class _Look(NamedTuple):
 
 
 class Rebalancer:
-    """The homes of one node."""
+    """Moves the ranges of the homes of one node."""
 
     def __init__(
         self, runtime: Runtime, home_manager: HomeManager, ownership: Ownership, listener: RangeListener, places: Places
@@ -64,12 +64,12 @@ class Rebalancer:
         self._rounds = 0
 
     def home_started(self) -> None:
-        """A home serves here: there may be something to look at."""
+        """Begin to look: a home serves here."""
         if self._timer is None:
             self._wait(FOLLOW_US)
 
     def neighbours_changed(self) -> None:
-        """What belongs here may have changed: look soon."""
+        """Look soon: other keys may belong here now."""
         if self._timer is not None and not self._soon:
             self._runtime.cancel(self._timer)
             self._soon = True
@@ -94,7 +94,7 @@ class Rebalancer:
             self._look(home, part, stays, LOOKS_MAX // min(len(parts), LOOKS_MAX))
 
     def _misplaced(self, home: HomeId) -> list[tuple[KeyRange, bool]]:
-        """What a home here holds and, as far as this node knows, should not; and whether it stays all the same."""
+        """Return what a home here owns and should not, as far as is known; and whether it stays nevertheless."""
         mine = self._places.mine()
         if mine is None:
             return []
@@ -126,7 +126,7 @@ class Rebalancer:
         self._places.host_of(key, answered)
 
     def _led(self, home: Home, key: bytes, arc: KeyRange, stays: bool, peer: Peer, span: Span) -> None:
-        """The overlay leads an arc of a home here to a node: that is told, and in time given it."""
+        """Tell a node that the overlay leads a range of a home here to it, and in time give it the range."""
         to, now = home_of(peer.id), self._runtime.now
         host = self._home_manager.directory.host(to)
         before = self._looks.pop((home.id, key), None)
