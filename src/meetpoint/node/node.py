@@ -119,8 +119,8 @@ class Node:
         self._client_requests = ClientRequests(runtime, self.overlay, self.home_manager, self._locator, self._intake)
         self._handlers: dict[type[Message], Handler] = {}
         self._inputs: dict[type[Input], Callable[[Any], None]] = {
-            TimerFired: lambda item: runtime.fired(item.timer),
-            Persisted: lambda item: runtime.persisted(item.ticket),
+            TimerFired: self._timer_fired,
+            Persisted: self._persisted,
             ClientRequest: self._asked,
             Withdrawn: lambda item: self._intake.withdraw(item.request),
             Archived: self._archived,
@@ -154,6 +154,12 @@ class Node:
         else:
             self._inputs[type(item)](item)
         return effects
+
+    def _timer_fired(self, item: TimerFired) -> None:
+        self._runtime.fired(item.timer)
+
+    def _persisted(self, item: Persisted) -> None:
+        self._runtime.persisted(item.ticket)
 
     def _asked(self, item: ClientRequest) -> None:
         if self.state == "ready" or (self.state == "leaving" and isinstance(item.what, OF_SUBSCRIBERS)):

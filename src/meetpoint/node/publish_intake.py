@@ -9,6 +9,7 @@ Every event passes here: only the wait for another broker is a flow.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from meetpoint.api.ids import EventKey
@@ -119,9 +120,9 @@ class PublishIntake:
             published = home.publish(content, request)
             if published is not None:
                 event, safe = published
-                safe.then(lambda _: self._published(request, home, event, content))
+                safe.then(partial(self._published, request, home, event, content))
 
-    def _published(self, request: int, home: Home, event: EventKey, content: bytes) -> None:
+    def _published(self, request: int, home: Home, event: EventKey, content: bytes, _: object) -> None:
         """Answer for an event that is safe, and take it to all homes that may want it."""
         self._runtime.answer(request, Published(event))
         if request in self._withdrawn:

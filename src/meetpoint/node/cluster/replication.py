@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from typing import Final, Protocol
 
@@ -210,7 +211,7 @@ class Replicator:
         self._writes += 1
         number = self._writes
         stored = self._runtime.persist(records, [(self.home, name) for name in erased])
-        stored.then(lambda _: self._persisted(number))
+        stored.then(partial(self._persisted, number))
         changed = [record.name for record in records] + erased
         for link in self._links.values():
             for name in changed:
@@ -232,7 +233,7 @@ class Replicator:
         self._version = max(self._version + 1, self.epoch * VERSIONS_PER_EPOCH)
         return self._version
 
-    def _persisted(self, number: int) -> None:
+    def _persisted(self, number: int, _: object) -> None:
         self._own = max(self._own, number)
         self._release()
 
@@ -308,29 +309,27 @@ class Replicator:
         self._send(link, copy, reached)
 
     def _send(self, link: _Link, copy: Replicate, reached: int) -> None:
-        def answered(reply: Reply | None) -> None:
-            if self.closed or self._links.get(link.peer.id) is not link:
-                return
-            if isinstance(reply, ReplicateAck) and reply.later is not None and self._overtakes(reply.later):
-                self._send(link, msgspec.structs.replace(copy, serial=self._serial), reached)
-                return
-            if not isinstance(reply, ReplicateAck) or reply.later is not None or reply.leaving:
-                self._runtime.after(self._settings.query_timeout_us, again)
-                if isinstance(reply, ReplicateAck) and reply.leaving:
-                    self._peers.declined(link.peer)
-                return
-            link.busy = False
-            link.whole = link.whole or copy.ends
-            link.acked = max(link.acked, reached)
-            if link.acked < self._writes:
-                self._flush(link)
-            self._release()
+        if not self.closed and self._links.get(link.peer.id) is link:
+            sent = self._runtime.ask(link.peer, copy, self._settings.query_timeout_us)
+            sent.then(partial(self._answered, link, copy, reached))
 
-        def again() -> None:
-            if not self.closed and self._links.get(link.peer.id) is link:
-                self._send(link, copy, reached)
-
-        self._runtime.ask(link.peer, copy, self._settings.query_timeout_us).then(answered)
+    def _answered(self, link: _Link, copy: Replicate, reached: int, reply: Reply | None) -> None:
+        if self.closed or self._links.get(link.peer.id) is not link:
+            return
+        if isinstance(reply, ReplicateAck) and reply.later is not None and self._overtakes(reply.later):
+            self._send(link, msgspec.structs.replace(copy, serial=self._serial), reached)
+            return
+        if not isinstance(reply, ReplicateAck) or reply.later is not None or reply.leaving:
+            self._runtime.after(self._settings.query_timeout_us, lambda: self._send(link, copy, reached))
+            if isinstance(reply, ReplicateAck) and reply.leaving:
+                self._peers.declined(link.peer)
+            return
+        link.busy = False
+        link.whole = link.whole or copy.ends
+        link.acked = max(link.acked, reached)
+        if link.acked < self._writes:
+            self._flush(link)
+        self._release()
 
     def _overtakes(self, later: tuple[int, int, int]) -> bool:
         """Return whether a higher serial helps: a node that was lost before anyone listed it counts from 1 again."""
@@ -441,9 +440,11 @@ class ReplicaStore:
             self._whole[home] = None
         erased = [name for name in gone if held.pop(name, None) is not None]
 
-        self._runtime.persist(records, [(home, name) for name in erased]).then(
-            lambda _: self._runtime.send(source, ReplicateAck(message.request))
-        )
+        stored = self._runtime.persist(records, [(home, name) for name in erased])
+        stored.then(partial(self._answer, source, ReplicateAck(message.request)))
+
+    def _answer(self, source: Peer, reply: Reply, _: object) -> None:
+        self._runtime.send(source, reply)
 
     def _is_host(self, source: Peer, message: Replicate) -> bool:
         """Return whether a node hosts a home, as far as is known here, and names no versions of epochs to come."""

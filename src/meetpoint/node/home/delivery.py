@@ -15,6 +15,7 @@ Every event that matches passes here: it goes on by callbacks.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -264,16 +265,16 @@ class Deliveries:
             return DONE
         taken: Signal[None] = Signal()
 
-        def safe(_: object) -> None:
-            entry.safe = True
-            self._reorder.is_safe(event)
-            again, entry.again = entry.again, ()
-            for each in (taken, *again):
-                each.set(None)
-
         waiting = msgspec.msgpack.encode(Waiting(kept, content))
-        self._replicator.commit([(QUEUE + _path(event), waiting)]).then(safe)
+        self._replicator.commit([(QUEUE + _path(event), waiting)]).then(partial(self._is_safe, event, entry, taken))
         return taken
+
+    def _is_safe(self, event: EventKey, entry: _Entry, taken: Signal[None], _: object) -> None:
+        entry.safe = True
+        self._reorder.is_safe(event)
+        again, entry.again = entry.again, ()
+        for each in (taken, *again):
+            each.set(None)
 
     def _not_repeated(self, event: EventKey, id_: str, names: list[str]) -> list[str]:
         """Return the names for which the same event was not queued a short while ago, maybe under another key."""

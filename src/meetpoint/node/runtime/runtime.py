@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -84,7 +85,7 @@ class Runtime:
     def ask(self, to: Peer, query: Query, timeout_us: int) -> Signal[Reply | None]:
         """Send a query under a number of its own. The signal is the reply, or None: too late, or the peer is lost."""
         number = self._number()
-        timer = self.after(timeout_us, lambda: self._give_up(number))
+        timer = self.after(timeout_us, partial(self._give_up, number))
         signal: Signal[Reply | None] = Signal()
         self._replies[number] = (to, timer, signal)
         self.send(to, msgspec.structs.replace(query, request=number))
@@ -112,7 +113,7 @@ class Runtime:
     def sleep(self, delay_us: int) -> Signal[None]:
         """Return a signal that is set after a while."""
         signal: Signal[None] = Signal()
-        self.after(delay_us, lambda: signal.set(None))
+        self.after(delay_us, partial(signal.set, None))
         return signal
 
     def start(self, name: str, coroutine: Coroutine[Signal[Any], None, None], home: HomeId | None = None) -> Flow:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from functools import partial
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from meetpoint.api.ids import EventKey, HomeId
@@ -63,6 +64,16 @@ class Recipients:
                 self._whole.is_slow()
 
 
+class _Delivery(NamedTuple):
+    """An event on its way to homes, and until when it is brought."""
+
+    event: EventKey
+    floor: int
+    content: bytes
+    recipients: Recipients
+    until: int
+
+
 class HomeFanout:
     """Brings events from one node to homes, wherever they are. Each event comes here: it goes on by callbacks."""
 
@@ -77,34 +88,34 @@ class HomeFanout:
         until = self._runtime.now + within_us
         if not recipients.open and not recipients.ended.is_set:
             recipients.ended.set(True)
+        delivery = _Delivery(event, floor, content, recipients, until)
         for home in recipients.to:
-            self._ask(home, event, floor, content, recipients, until)
+            self._ask(delivery, home)
 
-    def _ask(
-        self, home: HomeId, event: EventKey, floor: int, content: bytes, recipients: Recipients, until: int
-    ) -> None:
-        if recipients.ended.is_set:
+    def _ask(self, delivery: _Delivery, home: HomeId) -> None:
+        if delivery.recipients.ended.is_set:
             return
         entry = self._home_manager.directory.get(home)
         if entry is not None and entry.gone:
-            recipients.has(home)  # with all its subscriptions
+            delivery.recipients.has(home)  # with all its subscriptions
             return
-        subids = recipients.to[home]
-        self._runtime.observe("subids_sent", len(subids), event_bytes(event))
+        subids = delivery.recipients.to[home]
+        self._runtime.observe("subids_sent", len(subids), event_bytes(delivery.event))
+        question = DeliverToHome(0, home, delivery.event, delivery.floor, subids, delivery.content)
+        self._homes.ask(home, question, TIMEOUT_US).then(partial(self._answered, delivery, home))
 
-        def answered(reply: Reply | None) -> None:
-            if isinstance(reply, DeliverToHomeAck) and reply.taken:
-                if self._runtime.tracing:
-                    self._runtime.trace(event, "brought", home, detail=f"for {len(subids)} subscriptions")
-                recipients.has(home)
-            elif self._runtime.now >= until:
-                recipients.give_up()
-            else:
-                recipients.is_slow()
-                # At once, it would be lost as soon again.
-                self._runtime.after(AGAIN_US, lambda: self._ask(home, event, floor, content, recipients, until))
-
-        self._homes.ask(home, DeliverToHome(0, home, event, floor, subids, content), TIMEOUT_US).then(answered)
+    def _answered(self, delivery: _Delivery, home: HomeId, reply: Reply | None) -> None:
+        recipients = delivery.recipients
+        if isinstance(reply, DeliverToHomeAck) and reply.taken:
+            if self._runtime.tracing:
+                detail = f"for {len(recipients.to[home])} subscriptions"
+                self._runtime.trace(delivery.event, "brought", home, detail=detail)
+            recipients.has(home)
+        elif self._runtime.now >= delivery.until:
+            recipients.give_up()
+        else:
+            recipients.is_slow()
+            self._runtime.after(AGAIN_US, partial(self._ask, delivery, home))  # at once, it would be lost as soon again
 
     def bring_soon(
         self, event: EventKey, floor: int, content: bytes, to: Mapping[HomeId, tuple[int, ...]], within_us: int
@@ -134,8 +145,12 @@ class HomeFanout:
         home.skip_to(question.event, question.settled)
         delivered: Signal[Reply] = Signal()
         taken = home.take(question.event, question.content)
-        taken.then(lambda _: delivered.set(DeliverToHomeAck(question.request, True)))
+        taken.then(partial(_delivered, delivered, question.request))
         return delivered
+
+
+def _delivered(delivered: Signal[Reply], request: int, _: object) -> None:
+    delivered.set(DeliverToHomeAck(request, True))
 
 
 def event_bytes(event: EventKey) -> bytes:
@@ -181,14 +196,11 @@ class SingleFlight(Generic[KeyT]):
     ) -> None:
         """Bring an event to homes; `then` whether all have it in time, `slow` as `Recipients.slow`."""
         recipients = Recipients(to)
-        waiting = [then]
-        self._flights[key] = _Flight(recipients, waiting)
-
-        def ended(well: bool) -> None:
-            del self._flights[key]
-            for each in waiting:
-                each(well)
-
-        recipients.ended.then(ended)
+        self._flights[key] = _Flight(recipients, [then])
+        recipients.ended.then(partial(self._ended, key))
         recipients.slow.then(slow)
         self._bring(event, floor, content, recipients, ATTEMPT_US)
+
+    def _ended(self, key: KeyT, well: bool) -> None:
+        for each in self._flights.pop(key).waiting:
+            each(well)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 from meetpoint.api.ids import Peer
@@ -45,15 +46,18 @@ class HomeRpc:
         if host is not None and host.id != self._runtime.me.id:
             return self._runtime.ask(host, query, timeout_us)
         asked: Signal[Reply | None] = Signal()
-
-        def answered(reply: Reply | None) -> None:
-            if not asked.is_set:
-                self._runtime.cancel(timer)
-                asked.set(reply)
-
-        timer = self._runtime.after(timeout_us, lambda: answered(None))
+        timer = self._runtime.after(timeout_us, partial(self._late, asked))
         if host is not None:
             answer = self._answerers[type(query)](query)
             if answer is not None:
-                answer.then(answered)
+                answer.then(partial(self._answered, asked, timer))
         return asked
+
+    def _answered(self, asked: Signal[Reply | None], timer: int, reply: Reply) -> None:
+        if not asked.is_set:
+            self._runtime.cancel(timer)
+            asked.set(reply)
+
+    def _late(self, asked: Signal[Reply | None]) -> None:
+        if not asked.is_set:
+            asked.set(None)
