@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from meetpoint.api.ids import HomeId, Peer
-from meetpoint.api.messages import Message
+from meetpoint.api.messages import Message, Reply
 from meetpoint.api.outcomes import Stored
 from meetpoint.api.requests import Leave, Subscribe, Unsubscribe, Update
 from meetpoint.matching.keys.meet_keys import KeySort, MeetKey
@@ -18,6 +18,7 @@ from meetpoint.node.cluster.directory import Entry as Listed
 from meetpoint.node.cluster.directory import Sync
 from meetpoint.node.cluster.home_manager import HomeTakenOver
 from meetpoint.node.runtime.effects import Send
+from meetpoint.node.runtime.flow import Signal
 from meetpoint.node.runtime.inputs import Instant
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.key_range import KeyRange
@@ -480,10 +481,10 @@ def test_what_is_pulled_from_a_peer_that_errs_harms_nobody(
     world.run(3)
     pages = 0
 
-    def pull(question: object, reply: Callable[[Message], None]) -> None:
+    def pull(question: PullRange) -> Signal[Reply]:
         nonlocal pages
         pages += 1
-        reply(PullReply(question.request, records, more))  # type: ignore[attr-defined]
+        return Signal.of(PullReply(question.request, records, more))
 
     for number in (1, 2, 3):
         homes = world.scheme(number)._homes

@@ -97,7 +97,7 @@ class PlacementScheme:
         """Bring an event to homes that have not said that they have it, when all that may know of any have answered."""
         recipients = Recipients(left)
         recipients.ended.then(lambda well: attempt.complete() if well else None)
-        self._fanout.bring(attempt.event, attempt.settled, attempt.content, recipients, within_us)
+        self._fanout.bring(attempt.event, attempt.floor, attempt.content, recipients, within_us)
         attempt.may_reach = recipients.open.__contains__
 
     # -- what the node asks --------------------------------------------------------------------------------------------

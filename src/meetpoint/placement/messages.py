@@ -190,11 +190,11 @@ class Removed(Message, frozen=True, array_like=True, gc=False, tag="removed"):
 
 
 class DeliverToHome(Query, frozen=True, array_like=True, gc=False, tag="bring"):
-    """An event that a home may want; all events of its stream up to `settled` are fully acknowledged."""
+    """An event that a home may want; all events of its stream up to `floor` are fully acknowledged."""
 
     home: HomeId
     event: EventKey
-    settled: int
+    floor: int
     subids: tuple[int, ...]
     content: bytes
 
@@ -206,10 +206,10 @@ class DeliverToHomeAck(Reply, frozen=True, array_like=True, gc=False, tag="broug
 
 
 class RelayEvent(Query, frozen=True, array_like=True, gc=False, tag="spread"):
-    """An event for homes at a node and behind it, each with its SubIDs; `settled` as in `DeliverToHome`."""
+    """An event for homes at a node and behind it, each with its SubIDs; `floor` as in `DeliverToHome`."""
 
     event: EventKey
-    settled: int
+    floor: int
     via: tuple[NodeId, ...]
     """The nodes it has passed, its origin first: it goes to none of them again."""
     wait_us: int

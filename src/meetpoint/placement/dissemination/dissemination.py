@@ -27,12 +27,12 @@ assert 2 * ATTEMPT_US < RETAIN_US, "an attempt is over before what it may need i
 class PublishAttempt:
     """One attempt to bring an event to all homes that may want it."""
 
-    __slots__ = ("_dissemination", "alive", "content", "event", "may_reach", "on_end", "settled")
+    __slots__ = ("_dissemination", "alive", "content", "event", "floor", "may_reach", "on_end")
 
-    def __init__(self, event: EventKey, content: bytes, settled: int, dissemination: Dissemination) -> None:
+    def __init__(self, event: EventKey, content: bytes, floor: int, dissemination: Dissemination) -> None:
         self.event = event
         self.content = content
-        self.settled = settled
+        self.floor = floor
         """All events of the stream up to this number are fully acknowledged."""
         self.alive = True
         self.may_reach: Callable[[HomeId], bool] = lambda home: True

@@ -17,7 +17,7 @@ from meetpoint.placement.entries.entry_table import Matched
 from meetpoint.placement.messages import DeliverToHome, DeliverToHomeAck
 from meetpoint.placement.ownership.home_rpc import HomeRpc
 
-__all__ = ["AGAIN_US", "Bring", "HomeFanout", "Recipients", "SingleFlight", "event_bytes"]
+__all__ = ["AGAIN_US", "Bring", "HomeFanout", "Recipients", "SingleFlight", "event_bytes", "when_all"]
 
 
 TIMEOUT_US: Final = SECOND_US
@@ -142,7 +142,7 @@ class HomeFanout:
         home = self._home_manager.homes.get(question.home)
         if home is None:
             return Signal.of(DeliverToHomeAck(question.request, False))
-        home.skip_to(question.event, question.settled)
+        home.skip_to(question.event, question.floor)
         delivered: Signal[Reply] = Signal()
         taken = home.take(question.event, question.content)
         taken.then(partial(_delivered, delivered, question.request))
@@ -204,3 +204,16 @@ class SingleFlight(Generic[KeyT]):
     def _ended(self, key: KeyT, well: bool) -> None:
         for each in self._flights.pop(key).waiting:
             each(well)
+
+
+def when_all(count: int, then: Callable[[], None]) -> Callable[[], None]:
+    """Return a callback to call when each of so many things is done; the last call calls `then`."""
+    left = count
+
+    def one_is_done() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            then()
+
+    return one_is_done

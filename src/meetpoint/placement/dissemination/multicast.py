@@ -203,11 +203,11 @@ class Multicast:
 
         for each in here:
             home = self._home_manager.homes[each]
-            home.skip_to(question.event, question.settled)
+            home.skip_to(question.event, question.floor)
             home.take(question.event, question.content).then(lambda _, home=each: have((home,)))  # type: ignore[misc]
         for peer, homes in branches:
             sent = self._send(
-                peer, question.event, question.settled, question.content, homes, question.via, wait_us
+                peer, question.event, question.floor, question.content, homes, question.via, wait_us
             )  # fmt: skip
             sent.then(have)
         if not (here or branches):
@@ -225,7 +225,7 @@ class Multicast:
             and len(dict.fromkeys(homes)) == len(homes)
             and all(ring.holds(each) for each in (*via, *homes))
             and 0 <= question.wait_us <= WAIT_US
-            and question.settled >= 0
+            and question.floor >= 0
         )
 
     def check(self) -> None:

@@ -91,7 +91,7 @@ class Ownership:
                 return None if self._is_hidden(home, key) else self._home_manager.homes.get(home)
         return None
 
-    def is_settled(self, home: HomeId) -> bool:
+    def is_stable(self, home: HomeId) -> bool:
         """Return whether a home here answers for all that it owns."""
         return home in self.owned_ranges and not self._kept.hidden.get(home)
 

@@ -87,7 +87,7 @@ class Rebalancer:
         parts = [
             (self._home_manager.homes[home], part, stays)
             for home in sorted(self._home_manager.homes)
-            if self._ownership.is_settled(home)
+            if self._ownership.is_stable(home)
             for part, stays in self._misplaced(home)
         ]
         for home, part, stays in parts[:LOOKS_MAX]:
@@ -118,7 +118,7 @@ class Rebalancer:
             ring = self._runtime.ring
             led = common(ring, (part,), (arc_of(ring, span),))
             arc = next(each for each in led if each.holds(key))
-            if self._ownership.is_settled(home.id):
+            if self._ownership.is_stable(home.id):
                 self._led(home, key, arc, stays, peer, span)
             if arc.high != part.high and left > 1:
                 self._look(home, KeyRange(arc.high, part.high), stays, left - 1)

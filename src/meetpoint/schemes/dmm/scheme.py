@@ -109,7 +109,7 @@ class Dmm(PlacementScheme):
         self._numbers += 1
         number = self._numbers
         code = self._space.code(self._space.point(attributes_of(attempt.content)))
-        match = MatchRequest("", self._runtime.me, number, attempt.event, attempt.settled, attempt.content)
+        match = MatchRequest("", self._runtime.me, number, attempt.event, attempt.floor, attempt.content)
 
         def done(steps: int) -> None:
             self._runtime.observe("regions_asked", steps, event_bytes(attempt.event))

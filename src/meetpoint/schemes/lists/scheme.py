@@ -38,8 +38,7 @@ from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
 from meetpoint.placement.base import PlacementScheme
 from meetpoint.placement.dissemination.dissemination import ATTEMPT_US, PublishAttempt
-from meetpoint.placement.dissemination.fanout import event_bytes
-from meetpoint.placement.dissemination.wait_all import when_all
+from meetpoint.placement.dissemination.fanout import event_bytes, when_all
 from meetpoint.placement.messages import Entry as Placed
 from meetpoint.placement.messages import Stored, read_attributes
 from meetpoint.placement.ownership.keyed_rpc import Reached
@@ -454,7 +453,7 @@ class Lists(PlacementScheme):
 
         attempt.on_end = stop
         for first, last, homes in ways:
-            carry = DeliverToHomes(attempt.event, attempt.settled, homes, attempt.content)
+            carry = DeliverToHomes(attempt.event, attempt.floor, homes, attempt.content)
             running.append(self._rpc.run(first, last, carry, done, answered=answered))
         if not ways:
             attempt.complete()

@@ -194,7 +194,7 @@ class Meet(PlacementScheme):
     def _accept(self, home: Home, name: str, entry: Entry, answer: Callable[[Message], None]) -> None:
         """An entry is to be placed at a home here."""
         read = read_key_entry(entry.body)
-        if read is None or not read.text or not self._ownership.is_settled(home.id):
+        if read is None or not read.text or not self._ownership.is_stable(home.id):
             self._runtime.observe("entry_malformed" if read is None else "entry_early")
             return
         table = self._tables.at[home.id]
@@ -234,7 +234,7 @@ class Meet(PlacementScheme):
         return {
             home: arcs
             for home in self._home_manager.homes
-            if self._ownership.is_settled(home) and (arcs := self._ownership.owned_ranges[home].arcs)
+            if self._ownership.is_stable(home) and (arcs := self._ownership.owned_ranges[home].arcs)
         }
 
     def _forget(self, event: EventKey) -> None:
@@ -292,13 +292,13 @@ class Meet(PlacementScheme):
             arcs = () if holding is None else holding.arcs
             then = partial(self._here, progress, home, holding)
             slow = partial(self._is_slow, progress, home, arcs)
-            self._match(home, attempt.event, attempt.settled, attempt.content, then, slow)
+            self._match(home, attempt.event, attempt.floor, attempt.content, then, slow)
         else:
             base, serial, version = self._summaries.known(home)
             arcs = self._summaries.arcs(home)
             self._runtime.ask(
                 host,
-                MatchRequest(0, home, attempt.event, attempt.settled, base, serial, version, attempt.content),
+                MatchRequest(0, home, attempt.event, attempt.floor, base, serial, version, attempt.content),
                 VISIT_US,
             ).then(lambda reply: self._answered(progress, home, asked_at, arcs, reply))
 
@@ -375,7 +375,7 @@ class Meet(PlacementScheme):
 
     def _visit(self, source: Peer, question: MatchRequest) -> None:
         holding = self._ownership.owned_ranges.get(question.home)
-        if holding is None or not self._ownership.is_settled(question.home):
+        if holding is None or not self._ownership.is_stable(question.home):
             self._runtime.send(source, MatchReply(question.request, False, 0, (), None, ()))
             return
 
@@ -406,7 +406,7 @@ class Meet(PlacementScheme):
     ) -> None:
         """Bring an event to all whose conjunctions at a home here it satisfies."""
         table = self._tables.at.get(home)
-        if table is None or not self._ownership.is_settled(home):
+        if table is None or not self._ownership.is_stable(home):
             then(False, ())
             return
         attributes = read_attributes(self._runtime, content)

@@ -30,8 +30,7 @@ from meetpoint.node.home.home import Home
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.hypercube.regions import Region
 from meetpoint.placement.dissemination.dissemination import ATTEMPT_US
-from meetpoint.placement.dissemination.fanout import HomeFanout, event_bytes
-from meetpoint.placement.dissemination.wait_all import when_all
+from meetpoint.placement.dissemination.fanout import HomeFanout, event_bytes, when_all
 from meetpoint.placement.entries.entry_table import Matched, add_to, by_home
 from meetpoint.placement.messages import read_attributes
 from meetpoint.placement.ownership.keyed_rpc import RETRY_US, KeyedRpc, OwnerCache, Reached

@@ -151,7 +151,7 @@ class LoadShedding:
             self._homes.ask(each, LoadQuery(0, each), TIMEOUT_US).then(partial(answered, each))
 
     def _weigh(self, question: LoadQuery) -> Signal[Reply]:
-        takes = question.home in self._home_manager.homes and self._ownership.is_settled(question.home)
+        takes = question.home in self._home_manager.homes and self._ownership.is_stable(question.home)
         return Signal.of(LoadReply(question.request, self._load(), self._runtime.me.id, takes))
 
     # -- pushing and taking back ---------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from meetpoint.node.home.home import Home
 from meetpoint.node.overlay import Handler
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.hypercube.regions import Region
-from meetpoint.placement.dissemination.wait_all import when_all
+from meetpoint.placement.dissemination.fanout import when_all
 from meetpoint.placement.entries.entry_table import EntryListener
 from meetpoint.placement.ownership.keyed_rpc import KeyedRpc, Reached
 from meetpoint.placement.ownership.ownership import Ownership

@@ -22,7 +22,7 @@ from meetpoint.api.messages import Message, Reply
 from meetpoint.node.overlay import Handler
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.hypercube.regions import Region
-from meetpoint.placement.dissemination.wait_all import when_all
+from meetpoint.placement.dissemination.fanout import when_all
 from meetpoint.placement.entries.entry_table import EntryListener, Item
 from meetpoint.placement.messages import Entry
 from meetpoint.placement.ownership.ownership import Ownership

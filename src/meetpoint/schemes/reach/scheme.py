@@ -133,7 +133,7 @@ class Reach(PlacementScheme):
         event = self._cube.of_event(attributes_of(attempt.content))
         floor, until = self._duties.floor, self._runtime.now + ATTEMPT_US
         handle = DutyRequest(
-            attempt.event, self._numbers, attempt.settled, b"", b"", floor, ATTEMPT_US, 0, attempt.content
+            attempt.event, self._numbers, attempt.floor, b"", b"", floor, ATTEMPT_US, 0, attempt.content
         )  # fmt: skip
 
         def handled(answer: DutyReply, from_afar: bool) -> None:

@@ -19,8 +19,7 @@ from meetpoint.api.messages import Message, Reply
 from meetpoint.node.home.home import Home
 from meetpoint.node.overlay import Handler
 from meetpoint.node.runtime.runtime import Runtime
-from meetpoint.placement.dissemination.fanout import HomeFanout
-from meetpoint.placement.dissemination.wait_all import when_all
+from meetpoint.placement.dissemination.fanout import HomeFanout, when_all
 from meetpoint.placement.entries.entry_table import Matched, add_to, by_home
 from meetpoint.placement.messages import read_attributes
 from meetpoint.placement.ownership.keyed_rpc import KeyedRpc, Reached

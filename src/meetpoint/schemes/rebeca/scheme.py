@@ -87,7 +87,7 @@ class Rebeca(PlacementScheme):
 
     def _begin(self, attempt: PublishAttempt) -> None:
         attributes = attributes_of(attempt.content)
-        event = ForwardedEvent(attempt.event, attempt.settled, attempt.content, attributes)
+        event = ForwardedEvent(attempt.event, attempt.floor, attempt.content, attributes)
         root = self.members.root(attempt.event.home)
         until = self._runtime.now + ATTEMPT_US
         size = self._runtime.ring.size
@@ -110,7 +110,7 @@ class Rebeca(PlacementScheme):
             if outcome is not None:
                 passed(outcome)
 
-        carry = ForwardAround(attempt.event, attempt.settled, WITHIN_US, attempt.content)
+        carry = ForwardAround(attempt.event, attempt.floor, WITHIN_US, attempt.content)
         number = self._rpc.run(key, key, carry, lambda: None, answered=answered, straight=True)
         attempt.on_end = lambda: self._rpc.stop(number)
 
@@ -149,7 +149,7 @@ class _DirectDelivery:
         self._ranges = dict(enumerate(ranges))
         self._bring(outcome.homes)
         for at, range_ in enumerate(ranges):
-            serve = MatchRange(PackedRange.of(ring, range_), attempt.event, attempt.settled, 0, attempt.content)
+            serve = MatchRange(PackedRange.of(ring, range_), attempt.event, attempt.floor, 0, attempt.content)
             first = bytes(ring.key(range_.begin))
             last = bytes(ring.add(first, range_.length - 1))
             numbers.append(
@@ -174,7 +174,7 @@ class _DirectDelivery:
         recipients = Recipients(homes)
         recipients.ended.then(lambda well: self._one_is_done() if well else None)
         left_us = self._until - self._runtime.now
-        self._fanout.bring(attempt.event, attempt.settled, attempt.content, recipients, left_us)
+        self._fanout.bring(attempt.event, attempt.floor, attempt.content, recipients, left_us)
         self._open.append(recipients.open)
 
     def _range_is_done(self, at: int) -> None:

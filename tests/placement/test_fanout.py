@@ -10,8 +10,7 @@ from meetpoint.api.ids import EventKey, HomeId, Peer
 from meetpoint.node.runtime.inputs import Instant
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
-from meetpoint.placement.dissemination.fanout import HomeFanout, Recipients, SingleFlight
-from meetpoint.placement.dissemination.wait_all import when_all
+from meetpoint.placement.dissemination.fanout import HomeFanout, Recipients, SingleFlight, when_all
 from meetpoint.placement.entries.entry_table import Matched, add_to
 
 A, B = HomeId(b"a"), HomeId(b"b")

@@ -431,7 +431,7 @@ GOOD = RelayEvent(1, EVENT, 3, (peer(1).id,), US, ((home(0), (1,)), (home(2), ()
         {"via": (b"x", peer(1).id)},
         {"wait_us": -1},
         {"wait_us": WAIT_US + 1},
-        {"settled": -1},
+        {"floor": -1},
         {"homes": ()},
         {"homes": ((home(2), ()), (home(2), ()))},
         {"homes": ((b"xyz", ()),)},

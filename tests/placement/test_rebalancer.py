@@ -28,7 +28,7 @@ from meetpoint.placement.messages import (
     RangeTaken,
 )
 from meetpoint.placement.ownership.range_store import GivenRange, OwnedRanges, cut
-from tests.placement.following_world import EVERYTHING, FollowingWorld, arc
+from tests.placement.rebalancing_world import EVERYTHING, FollowingWorld, arc
 from tests.placement.small_world import RING, free, home
 from tests.placement.test_races import US, Lost, forget_custody, on, restart_all, value_between
 
