@@ -137,12 +137,12 @@ def test_an_old_message_of_the_host_itself_that_comes_again_changes_nothing(worl
 
 
 def test_a_home_is_adopted_from_its_host_only(world: World) -> None:
-    heir = next(n for n in (1, 3) if world.nodes[n].home_manager.replicas.is_whole(HOME))
+    taker = next(n for n in (1, 3) if world.nodes[n].home_manager.replicas.is_whole(HOME))
     offer = Received(world.nodes[ROGUE].me, TakeOverHome(7, HOME, epoch_of(world) + 1))
-    effects = world.nodes[heir].handle(offer, Instant(world.now))
+    effects = world.nodes[taker].handle(offer, Instant(world.now))
     assert not [each for each in effects if isinstance(each, Send) and isinstance(each.message, Confirm)]
     offer = Received(world.nodes[HOST].me, TakeOverHome(7, HOME, epoch_of(world) + 1))
-    effects = world.nodes[heir].handle(offer, Instant(world.now))
+    effects = world.nodes[taker].handle(offer, Instant(world.now))
     assert [each for each in effects if isinstance(each, Send) and isinstance(each.message, Confirm)]
     assert_nothing_is_lost(world)
 

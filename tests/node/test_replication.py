@@ -29,7 +29,7 @@ HOME = HomeId(bytes(ME.id))
 Kind = TypeVar("Kind")
 
 
-class Desk:
+class Bench:
     """Services whose effects are looked at one by one."""
 
     def __init__(self, me: Peer = ME) -> None:
@@ -61,57 +61,57 @@ def directory(alone: bool) -> Any:
     return SimpleNamespace(others=lambda: [] if alone else [ANN], digest=b"digest", get=lambda home: None)
 
 
-def replicator(desk: Desk, *, alone: bool = False, **settings: Any) -> Replicator:
+def replicator(bench: Bench, *, alone: bool = False, **settings: Any) -> Replicator:
     peers: Any = SimpleNamespace(declined=lambda peer: None)
-    return Replicator(HOME, 1, [], desk.runtime, NodeSettings(**settings), directory(alone), peers)
+    return Replicator(HOME, 1, [], bench.runtime, NodeSettings(**settings), directory(alone), peers)
 
 
-def test_a_write_is_safe_on_the_own_disk_and_one_buddys() -> None:
-    desk, safe = Desk(), list[str]()
-    kept = replicator(desk)
-    desk.do(lambda: kept.keep_at([ANN, BOB]))
-    for peer, copy in desk.sent(Replicate):
-        desk.copied(peer, copy)
-    desk.do(lambda: kept.commit([("a", b"1")]).then(lambda _: safe.append("a")))
-    (to_ann, first), (_to_bob, _) = desk.sent(Replicate)
-    desk.persist()
+def test_a_write_is_safe_on_the_own_disk_and_one_replica() -> None:
+    bench, safe = Bench(), list[str]()
+    kept = replicator(bench)
+    bench.do(lambda: kept.keep_at([ANN, BOB]))
+    for peer, copy in bench.sent(Replicate):
+        bench.copied(peer, copy)
+    bench.do(lambda: kept.commit([("a", b"1")]).then(lambda _: safe.append("a")))
+    (to_ann, first), (_to_bob, _) = bench.sent(Replicate)
+    bench.persist()
     assert safe == []
-    desk.copied(to_ann, first)
+    bench.copied(to_ann, first)
     assert safe == ["a"]
 
 
-def test_a_buddys_disk_alone_is_not_enough() -> None:
-    desk, safe = Desk(), list[str]()
-    kept = replicator(desk)
-    desk.do(lambda: kept.keep_at([ANN]))
-    desk.copied(*desk.sent(Replicate)[0])
-    persist = desk.do(lambda: kept.commit([("a", b"1")]).then(lambda _: safe.append("a")))
-    desk.copied(*desk.sent(Replicate)[0])
+def test_a_replica_alone_is_not_enough() -> None:
+    bench, safe = Bench(), list[str]()
+    kept = replicator(bench)
+    bench.do(lambda: kept.keep_at([ANN]))
+    bench.copied(*bench.sent(Replicate)[0])
+    persist = bench.do(lambda: kept.commit([("a", b"1")]).then(lambda _: safe.append("a")))
+    bench.copied(*bench.sent(Replicate)[0])
     assert safe == []
-    desk.effects = persist
-    desk.persist()
+    bench.effects = persist
+    bench.persist()
     assert safe == ["a"]
 
 
 def test_alone_the_own_disk_is_all_there_is() -> None:
-    desk, safe = Desk(), list[str]()
-    kept = replicator(desk, alone=True)
-    desk.do(lambda: kept.commit([("a", b"1")]).then(lambda _: safe.append("a")))
+    bench, safe = Bench(), list[str]()
+    kept = replicator(bench, alone=True)
+    bench.do(lambda: kept.commit([("a", b"1")]).then(lambda _: safe.append("a")))
     assert safe == []
-    desk.persist()
+    bench.persist()
     assert safe == ["a"]
 
 
 def test_one_message_is_on_its_way_and_the_rest_goes_together_the_latest_of_each_name() -> None:
-    desk = Desk()
-    kept = replicator(desk)
-    desk.do(lambda: kept.keep_at([ANN]))
-    ((_, first),) = desk.sent(Replicate)
+    bench = Bench()
+    kept = replicator(bench)
+    bench.do(lambda: kept.keep_at([ANN]))
+    ((_, first),) = bench.sent(Replicate)
     for value in (b"1", b"2", b"3"):
-        desk.do(lambda value=value: kept.write([("a", value), ("b" + value.decode(), value)], ()))  # type: ignore[misc]
-        assert desk.sent(Replicate) == []
-    desk.copied(ANN, first)
-    ((_, second),) = desk.sent(Replicate)
+        bench.do(lambda value=value: kept.write([("a", value), ("b" + value.decode(), value)], ()))  # type: ignore[misc]
+        assert bench.sent(Replicate) == []
+    bench.copied(ANN, first)
+    ((_, second),) = bench.sent(Replicate)
     assert [(record.name, record.value) for record in second.records] == [
         ("b1", b"1"),
         ("b2", b"2"),
@@ -120,57 +120,57 @@ def test_one_message_is_on_its_way_and_the_rest_goes_together_the_latest_of_each
     ]
 
 
-def test_what_nobody_waits_for_goes_to_the_buddies_a_little_later() -> None:
-    desk = Desk()
-    kept = replicator(desk)
-    desk.do(lambda: kept.keep_at([ANN]))
-    desk.copied(*desk.sent(Replicate)[0])
-    effects = desk.do(lambda: kept.write([("a", b"1")]))
-    assert desk.sent(Replicate) == []
+def test_what_nobody_waits_for_goes_to_the_peers_a_little_later() -> None:
+    bench = Bench()
+    kept = replicator(bench)
+    bench.do(lambda: kept.keep_at([ANN]))
+    bench.copied(*bench.sent(Replicate)[0])
+    effects = bench.do(lambda: kept.write([("a", b"1")]))
+    assert bench.sent(Replicate) == []
     (timer,) = [effect.timer for effect in effects if isinstance(effect, SetTimer)]
-    desk.do(lambda: kept.write([("b", b"2")]))
-    assert not any(isinstance(effect, SetTimer) for effect in desk.effects)
-    desk.do(lambda: desk.runtime.fired(timer))
-    ((_, copy),) = desk.sent(Replicate)
+    bench.do(lambda: kept.write([("b", b"2")]))
+    assert not any(isinstance(effect, SetTimer) for effect in bench.effects)
+    bench.do(lambda: bench.runtime.fired(timer))
+    ((_, copy),) = bench.sent(Replicate)
     assert [record.name for record in copy.records] == ["a", "b"]
 
 
-def test_a_buddy_that_restarted_gets_everything_again() -> None:
-    desk = Desk()
-    kept = replicator(desk)
-    desk.do(lambda: kept.keep_at([ANN]))
-    desk.copied(*desk.sent(Replicate)[0])
-    desk.do(lambda: kept.commit([("a", b"1")]))
-    desk.copied(*desk.sent(Replicate)[0])
-    desk.do(lambda: kept.keep_at([ANN]))
-    assert desk.sent(Replicate) == []
+def test_a_peer_that_restarted_gets_everything_again() -> None:
+    bench = Bench()
+    kept = replicator(bench)
+    bench.do(lambda: kept.keep_at([ANN]))
+    bench.copied(*bench.sent(Replicate)[0])
+    bench.do(lambda: kept.commit([("a", b"1")]))
+    bench.copied(*bench.sent(Replicate)[0])
+    bench.do(lambda: kept.keep_at([ANN]))
+    assert bench.sent(Replicate) == []
     again = Peer(ANN.id, ANN.address, ANN.incarnation + 1)
-    desk.do(lambda: kept.keep_at([again]))
-    ((_, copy),) = desk.sent(Replicate)
+    bench.do(lambda: kept.keep_at([again]))
+    ((_, copy),) = bench.sent(Replicate)
     assert [record.name for record in copy.records] == ["a"]
     assert copy.begins
     assert copy.ends
 
 
 def test_a_write_waits_until_a_large_home_has_been_copied_whole() -> None:
-    desk, safe = Desk(), list[str]()
-    kept = replicator(desk, copy_bytes_max=100)
-    desk.do(lambda: kept.write([(f"n{number}", bytes(60)) for number in range(5)], ()))
-    desk.persist()
-    desk.do(lambda: kept.keep_at([ANN]))
+    bench, safe = Bench(), list[str]()
+    kept = replicator(bench, copy_bytes_max=100)
+    bench.do(lambda: kept.write([(f"n{number}", bytes(60)) for number in range(5)], ()))
+    bench.persist()
+    bench.do(lambda: kept.keep_at([ANN]))
     begins, ends, names = [], [], []
-    desk_copy = desk.sent(Replicate)[0][1]
-    desk.do(lambda: kept.commit([("last", b"")]).then(lambda _: safe.append("last")))
-    desk.persist()
+    copied = bench.sent(Replicate)[0][1]
+    bench.do(lambda: kept.commit([("last", b"")]).then(lambda _: safe.append("last")))
+    bench.persist()
     while True:
-        begins.append(desk_copy.begins)
-        ends.append(desk_copy.ends)
-        names += [record.name for record in desk_copy.records]
+        begins.append(copied.begins)
+        ends.append(copied.ends)
+        names += [record.name for record in copied.records]
         assert safe == []
-        desk.copied(ANN, desk_copy)
-        if not desk.sent(Replicate):
+        bench.copied(ANN, copied)
+        if not bench.sent(Replicate):
             break
-        desk_copy = desk.sent(Replicate)[0][1]
+        copied = bench.sent(Replicate)[0][1]
     assert safe == ["last"]
     assert names == ["n0", "n1", "n2", "n3", "n4", "last"]
     assert begins == [True, False, False]
@@ -185,10 +185,10 @@ def record(name: str, version: int) -> Record:
     return Record(HOME, name, version, b"v%d" % version)
 
 
-def holder() -> tuple[Desk, ReplicaStore]:
-    desk = Desk(ANN)
-    copies = ReplicaStore(desk.runtime, NodeSettings(), directory(alone=False), {})
-    return desk, copies
+def store() -> tuple[Bench, ReplicaStore]:
+    bench = Bench(ANN)
+    copies = ReplicaStore(bench.runtime, NodeSettings(), directory(alone=False), {})
+    return bench, copies
 
 
 def held(copies: ReplicaStore) -> dict[str, int]:
@@ -197,108 +197,108 @@ def held(copies: ReplicaStore) -> dict[str, int]:
 
 def test_a_name_that_is_written_again_before_it_was_sent_is_safe_only_when_it_has_been_sent() -> None:
     """The later write goes out last, so that order is kept; the earlier one is not safe before it."""
-    desk, safe = Desk(), list[str]()
-    kept = replicator(desk, copy_bytes_max=1)  # one record in a message
-    desk.do(lambda: kept.keep_at([ANN]))
-    ((peer, copy),) = desk.sent(Replicate)
-    desk.copied(peer, copy)
+    bench, safe = Bench(), list[str]()
+    kept = replicator(bench, copy_bytes_max=1)  # one record in a message
+    bench.do(lambda: kept.keep_at([ANN]))
+    ((peer, copy),) = bench.sent(Replicate)
+    bench.copied(peer, copy)
 
     def write(name: str, value: bytes) -> None:
-        desk.do(lambda: kept.commit([(name, value)]).then(lambda _: safe.append(f"{name}{value.decode()}")))
+        bench.do(lambda: kept.commit([(name, value)]).then(lambda _: safe.append(f"{name}{value.decode()}")))
 
     write("x", b"1")
-    ((peer, copy),) = desk.sent(Replicate)
+    ((peer, copy),) = bench.sent(Replicate)
     for name, value in (("a", b"1"), ("b", b"1"), ("a", b"2")):
-        desk.persist()
+        bench.persist()
         write(name, value)
-    desk.persist()
+    bench.persist()
     sent = []
     for _ in range(3):
-        desk.copied(peer, copy)
-        told = desk.sent(Replicate)
+        bench.copied(peer, copy)
+        told = bench.sent(Replicate)
         if told:
             ((peer, copy),) = told
             sent += [(record.name, record.value) for record in copy.records]
-            assert safe == ["x1"], "of the others, one is at no buddy yet"
+            assert safe == ["x1"], "of the others, one is at no peer yet"
     assert sent == [("b", b"1"), ("a", b"2")]
     assert safe == ["x1", "a1", "b1", "a2"]
 
 
 def test_copies_are_acknowledged_when_they_are_on_disk() -> None:
-    desk, copies = holder()
-    desk.do(lambda: copies._replicate(ME, copy(1, record("a", 1))))
-    assert desk.sent(ReplicateAck) == []
-    desk.persist()
-    assert desk.sent(ReplicateAck) == [(ME, ReplicateAck(1))]
+    bench, copies = store()
+    bench.do(lambda: copies._replicate(ME, copy(1, record("a", 1))))
+    assert bench.sent(ReplicateAck) == []
+    bench.persist()
+    assert bench.sent(ReplicateAck) == [(ME, ReplicateAck(1))]
 
 
 def test_an_older_message_that_comes_late_changes_nothing() -> None:
-    desk, copies = holder()
-    desk.do(lambda: copies._replicate(ME, copy(1, record("a", 1))))
-    desk.do(lambda: copies._replicate(ME, copy(2, erased=("a",))))
-    desk.do(lambda: copies._replicate(ME, copy(1, record("a", 1))))
+    bench, copies = store()
+    bench.do(lambda: copies._replicate(ME, copy(1, record("a", 1))))
+    bench.do(lambda: copies._replicate(ME, copy(2, erased=("a",))))
+    bench.do(lambda: copies._replicate(ME, copy(1, record("a", 1))))
     assert held(copies) == {}
-    assert desk.sent(ReplicateAck) == [(ME, ReplicateAck(1, later=(1, 1, 2)))]
+    assert bench.sent(ReplicateAck) == [(ME, ReplicateAck(1, later=(1, 1, 2)))]
 
 
 def test_a_node_that_counts_from_1_again_overtakes_its_earlier_life() -> None:
-    desk, safe = Desk(), list[str]()
-    kept = replicator(desk)
-    desk.do(lambda: kept.keep_at([ANN]))
-    ((_, first),) = desk.sent(Replicate)
-    desk.do(lambda: kept.commit([("a", b"1")]).then(lambda _: safe.append("a")))
-    desk.persist()
-    desk.do(lambda: desk.runtime.replied(ANN, ReplicateAck(first.request, later=(1, 1, 40))))
-    ((_, second),) = desk.sent(Replicate)
+    bench, safe = Bench(), list[str]()
+    kept = replicator(bench)
+    bench.do(lambda: kept.keep_at([ANN]))
+    ((_, first),) = bench.sent(Replicate)
+    bench.do(lambda: kept.commit([("a", b"1")]).then(lambda _: safe.append("a")))
+    bench.persist()
+    bench.do(lambda: bench.runtime.replied(ANN, ReplicateAck(first.request, later=(1, 1, 40))))
+    ((_, second),) = bench.sent(Replicate)
     assert second.serial == 41
     assert second.begins
-    desk.copied(ANN, second)
-    desk.copied(*desk.sent(Replicate)[0])
+    bench.copied(ANN, second)
+    bench.copied(*bench.sent(Replicate)[0])
     assert safe == ["a"]
 
 
 def test_a_later_epoch_is_not_overtaken() -> None:
-    desk = Desk()
-    kept = replicator(desk)
-    desk.do(lambda: kept.keep_at([ANN]))
-    ((_, first),) = desk.sent(Replicate)
-    desk.do(lambda: desk.runtime.replied(ANN, ReplicateAck(first.request, later=(2, 1, 40))))
-    assert desk.sent(Replicate) == []
+    bench = Bench()
+    kept = replicator(bench)
+    bench.do(lambda: kept.keep_at([ANN]))
+    ((_, first),) = bench.sent(Replicate)
+    bench.do(lambda: bench.runtime.replied(ANN, ReplicateAck(first.request, later=(2, 1, 40))))
+    assert bench.sent(Replicate) == []
 
 
 def test_the_highest_version_stays() -> None:
-    desk, copies = holder()
-    desk.do(lambda: copies._replicate(ME, copy(1, record("a", 5))))
-    desk.do(lambda: copies._replicate(ME, copy(2, record("a", 4), record("b", 1))))
+    bench, copies = store()
+    bench.do(lambda: copies._replicate(ME, copy(1, record("a", 5))))
+    bench.do(lambda: copies._replicate(ME, copy(2, record("a", 4), record("b", 1))))
     assert held(copies) == {"a": 5, "b": 1}
 
 
 def test_names_that_do_not_come_again_with_everything_are_forgotten_at_the_end_and_not_before() -> None:
-    desk, copies = holder()
-    desk.do(lambda: copies._replicate(ME, copy(1, record("old", 1), record("kept", 1))))
-    desk.do(lambda: copies._replicate(ME, copy(2, record("new", 2), begins=True)))
+    bench, copies = store()
+    bench.do(lambda: copies._replicate(ME, copy(1, record("old", 1), record("kept", 1))))
+    bench.do(lambda: copies._replicate(ME, copy(2, record("new", 2), begins=True)))
     assert held(copies) == {"old": 1, "kept": 1, "new": 2}
-    desk.do(lambda: copies._replicate(ME, copy(3, record("kept", 1), ends=True)))
+    bench.do(lambda: copies._replicate(ME, copy(3, record("kept", 1), ends=True)))
     assert held(copies) == {"kept": 1, "new": 2}
-    assert [effect.erased for effect in desk.effects if isinstance(effect, Persist)] == [((HOME, "old"),)]
+    assert [effect.erased for effect in bench.effects if isinstance(effect, Persist)] == [((HOME, "old"),)]
 
 
 def test_copies_are_whole_from_the_end_of_everything_until_it_begins_again() -> None:
-    desk, copies = holder()
+    bench, copies = store()
     copies.recover([record("from an earlier life", 1)])
     told = []
     for each in (copy(1, record("a", 1)), copy(2, begins=True), copy(3, ends=True), copy(4, begins=True)):
-        desk.do(lambda each=each: copies._replicate(ME, each))  # type: ignore[misc]
+        bench.do(lambda each=each: copies._replicate(ME, each))  # type: ignore[misc]
         told.append(copies.is_whole(HOME))
     assert told == [False, False, True, False]
 
 
 @pytest.mark.parametrize(("after", "names", "more"), [("", ["a", "b"], True), ("b", ["c"], False), ("c", [], False)])
 def test_copies_are_given_back_page_by_page(after: str, names: list[str], more: bool) -> None:
-    desk = Desk(ANN)
+    bench = Bench(ANN)
     settings = NodeSettings(copy_bytes_max=30)
-    copies = ReplicaStore(desk.runtime, settings, directory(alone=False), {})
-    desk.do(lambda: copies._replicate(ME, copy(1, record("c", 1), record("a", 1), record("b", 1))))
-    desk.do(lambda: copies._fetch(ME, FetchReplicas(9, HOME, after)))
-    ((_, page),) = desk.sent(ReplicasFetched)
+    copies = ReplicaStore(bench.runtime, settings, directory(alone=False), {})
+    bench.do(lambda: copies._replicate(ME, copy(1, record("c", 1), record("a", 1), record("b", 1))))
+    bench.do(lambda: copies._fetch(ME, FetchReplicas(9, HOME, after)))
+    ((_, page),) = bench.sent(ReplicasFetched)
     assert ([each.name for each in page.records], page.more) == (names, more)

@@ -250,7 +250,7 @@ class EntryTables(RangeListener, Generic[TableT]):
         found = self._tables.get(home)
         return self._make() if found is None else found
 
-    # -- what custody tells --------------------------------------------------------------------------------------------
+    # -- what ownership tells ------------------------------------------------------------------------------------------
 
     def began(self, home: HomeId, owed_us: int | None) -> None:
         """Make a table for a home that owns ranges here."""

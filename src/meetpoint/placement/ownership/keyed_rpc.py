@@ -173,7 +173,7 @@ class KeyedRpc:
 
     def handlers(self) -> dict[type[Message], Handler]:
         """Return the handlers of keyed requests."""
-        return {KeyedRequest: self._errand, KeyedReply: self._done, NotOwner: self._elsewhere}  # type: ignore[dict-item]
+        return {KeyedRequest: self._request, KeyedReply: self._done, NotOwner: self._elsewhere}  # type: ignore[dict-item]
 
     def do(self, kind: type[Message], doer: Doer, next_key: Callable[[Any, bytes], bytes | None] | None = None) -> None:
         """Have requests of one kind served. `next_key` is the first key after another that matters; else all do."""
@@ -304,7 +304,7 @@ class KeyedRpc:
         if self._is_well(request):
             self._arrived(request, hops)
 
-    def _errand(self, source: Peer, request: KeyedRequest) -> None:
+    def _request(self, source: Peer, request: KeyedRequest) -> None:
         if self._is_well(request):
             self._arrived(request, 1)
 
@@ -358,7 +358,7 @@ class KeyedRpc:
         self._learn_here(here)
         here.update((home, None) for home, _ in request.told)
         directory = self._home_manager.directory
-        # Whoever sent it out knows what its own homes hold: an errand that came back to it would end there.
+        # Its origin knows what its own homes own: a request that came back to it would end there.
         here.update((each.home, None) for each in directory.entries() if each.host.id == request.origin.id)
         home = self._owner_cache.guess(request.key, here)
         host = None if home is None or home in here else directory.host(home)

@@ -89,7 +89,7 @@ def joined(arcs: Sequence[KeyRange]) -> tuple[KeyRange, ...]:
     return tuple(sorted(out))
 
 
-CUSTODY: Final = "custody"
+OWNED: Final = "custody"
 PLACED: Final = "placed/"
 """Records with this prefix are entries; their names go on with whose they are."""
 
@@ -145,7 +145,7 @@ class StoredRanges:
 
     def read(self, home: Home) -> OwnedRanges | None:
         """Return what a home owned when it served last, here or elsewhere."""
-        record = home.replicator.records.get(CUSTODY)
+        record = home.replicator.records.get(OWNED)
         return (
             None if record is None or record.value is None else msgspec.msgpack.decode(record.value, type=OwnedRanges)
         )
@@ -181,12 +181,12 @@ class StoredRanges:
     def write(self, home: Home, owned: OwnedRanges, erased: Sequence[str] = ()) -> None:
         """Have a home own something else from now on, and erase records with that; nobody waits for it."""
         self.owned_ranges[home.id] = owned
-        home.replicator.write([(CUSTODY, msgspec.msgpack.encode(owned))], erased)
+        home.replicator.write([(OWNED, msgspec.msgpack.encode(owned))], erased)
 
     def commit(self, home: Home, owned: OwnedRanges, values: Sequence[tuple[str, bytes]] = ()) -> Signal[None]:
         """Have a home own something else from now on, and write records with that; set when it is safe."""
         self.owned_ranges[home.id] = owned
-        return home.replicator.commit([*values, (CUSTODY, msgspec.msgpack.encode(owned))])
+        return home.replicator.commit([*values, (OWNED, msgspec.msgpack.encode(owned))])
 
     def gain(
         self,
