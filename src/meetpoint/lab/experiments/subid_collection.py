@@ -47,8 +47,8 @@ from meetpoint.language.filters.filter import Filter
 from meetpoint.language.schema.schema import Schema
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.chord.messages import ChordRouted
-from meetpoint.placement.messages import Done, KeyedRequest
-from meetpoint.placement.ownership.key_range import KeyRange
+from meetpoint.placement.key_range import KeyRange
+from meetpoint.placement.messages import KeyedReply, KeyedRequest
 from meetpoint.schemes.lists.collection import (
     AttributeLists,
     AttributeOrder,
@@ -451,7 +451,7 @@ class PrintedModel:
         nodes, here = self._ring.nodes, sending.source
         arc = KeyRange(bytes(nodes[here - 1]), bytes(nodes[here]))
         number = self._numbers[sending.to]
-        done = Done(number, sending.key, sending.key, 1, self._homes[here], arc, self._encode(body))
+        done = KeyedReply(number, sending.key, sending.key, 1, self._homes[here], arc, self._encode(body))
         self.found.count(body, len(self._encode(done)), 1)
 
     def _deliver(self, origin: int, event: EventKey, content: bytes, matched: Sequence[SubId]) -> None:

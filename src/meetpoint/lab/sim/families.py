@@ -22,8 +22,17 @@ from meetpoint.lab.sim.engine import Codec, SimulatedNode
 from meetpoint.lab.sim.judge import Members, closest_to, first_from
 from meetpoint.lab.sim.scenario import Family
 from meetpoint.lab.sim.workload import SCHEMA
-from meetpoint.node.runtime.driven import Driven
-from meetpoint.node.runtime.inputs import ClientRequest, Started
+from meetpoint.node.runtime.effects import Effect
+from meetpoint.node.runtime.inputs import (
+    ClientRequest,
+    Input,
+    Instant,
+    PeerUnreachable,
+    Persisted,
+    Received,
+    Started,
+    TimerFired,
+)
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.chord import invariant as chord_invariant
 from meetpoint.overlays.hypercube import invariant as hypercube_invariant
@@ -43,20 +52,43 @@ class BareView(msgspec.Struct, frozen=True):
     waiting: int
 
 
-class BareNode(Driven):
+class BareNode:
     """A node that is only its overlay."""
 
     def __init__(self, config: NetworkConfig, me: Peer, seed: int, codec: Codec) -> None:
-        services = Runtime(me, config.ring, codec, seed)
-        super().__init__(services)
-        self.overlay = OVERLAYS[config.overlay](config, services, self)
+        runtime = self._runtime = Runtime(me, config.ring, codec, seed)
+        self.overlay = OVERLAYS[config.overlay](config, runtime, self)
         self.ready = False
         self._contacts: tuple[Peer, ...] = ()
         self._handlers = dict(self.overlay.handlers())
 
+    @property
+    def me(self) -> Peer:
+        """The node as its peers know it."""
+        return self._runtime.me
+
+    def handle(self, item: Input, now: Instant) -> list[Effect]:
+        """Take one input; return what is to be done, in order."""
+        effects = self._runtime.begin(now)
+        match item:
+            case Received():
+                self._runtime.received(item, self._handlers)
+            case TimerFired():
+                self._runtime.fired(item.timer)
+            case Persisted():
+                self._runtime.persisted(item.ticket)
+            case PeerUnreachable():
+                self._runtime.lost(item.peer)
+                self.overlay.suspect(item.peer)
+            case ClientRequest():
+                self._asked(item)
+            case Started():
+                self._start(item)
+        return effects
+
     def _start(self, item: Started) -> None:
         # Nothing is on disk: the clock tells one life from the next.
-        self._services.me = Peer(self.me.id, self.me.address, 0 if item.founders else int(self._services.now))
+        self._runtime.me = Peer(self.me.id, self.me.address, 0 if item.founders else int(self._runtime.now))
         if item.founders:
             self.overlay.found(item.founders)
             self.joined()
@@ -67,7 +99,7 @@ class BareNode(Driven):
     def _try(self, turn: int) -> None:
         if not self.ready:
             self.overlay.join(self._contacts[turn % len(self._contacts)])
-            self._services.after(JOIN_RETRY_US, lambda: self._try(turn + 1))
+            self._runtime.after(JOIN_RETRY_US, lambda: self._try(turn + 1))
 
     def _asked(self, item: ClientRequest) -> None:
         if isinstance(item.what, Lookup) and self.ready:
@@ -75,14 +107,14 @@ class BareNode(Driven):
         elif isinstance(item.what, Leave):
             self.ready = False
             self.overlay.leave()
-            self._services.answer(item.request, Stored())
-            self._services.stop()
+            self._runtime.answer(item.request, Stored())
+            self._runtime.stop()
         else:
-            self._services.answer(item.request, Refused("this node is only its overlay", retry=True))
+            self._runtime.answer(item.request, Refused("this node is only its overlay", retry=True))
 
     def _found(self, request: int, peer: Peer | None, hops: int) -> None:
         outcome = Refused("nobody answered for this key", retry=True) if peer is None else Found(peer, hops)
-        self._services.answer(request, outcome)
+        self._runtime.answer(request, outcome)
 
     # -- upcalls of the overlay ----------------------------------------------------------------------------------------
 
@@ -101,7 +133,7 @@ class BareNode(Driven):
         self.overlay.check()
 
     def snapshot(self) -> BareView:
-        return BareView(self._services.waiting)
+        return BareView(self._runtime.waiting)
 
 
 class BareNodeFactory:
