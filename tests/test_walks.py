@@ -6,8 +6,8 @@ import pytest
 
 from tests.walks import walks
 
-MODULES = {"publish": 72, "subscribe": 61}
-CLOSURES = {"publish": 19, "subscribe": 30}
+MODULES = {"publish": 63, "subscribe": 58}
+CLOSURES = {"publish": 4, "subscribe": 15}
 
 
 @pytest.mark.slow
