@@ -15,7 +15,7 @@ from meetpoint.language.values import Kind
 from meetpoint.matching.keys.feedback import Feedback, MeasuredQuantiles
 from meetpoint.matching.keys.statistics import Statistics
 from meetpoint.schemes.lists import Lists, ListsSettings
-from meetpoint.schemes.lists.scheme import read_entry
+from meetpoint.schemes.lists.collection import read_entry
 from tests.broker.talking import broker, run
 
 SCHEMA = "attributes:\n  price: {type: float, min: 0, max: 1000, precision: 0.01}\n"

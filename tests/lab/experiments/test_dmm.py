@@ -49,7 +49,7 @@ from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.dmm.rules import DmmSettings, should_split
 from tests.lab.experiments.judging import Scale, check_asked, made_up
 from tests.placement.eyes import schemes
-from tests.schemes.dmm.seeing import held
+from tests.schemes.dmm.tree_views import held
 
 PAPER = DmmSettings(threshold=THRESHOLD, depth=DEPTH, delegation="always")
 SEEDS = range(3)

@@ -42,7 +42,7 @@ from meetpoint.lab.experiments.reach.model import Cube, even, joined, split_anyw
 from meetpoint.lab.sim.scenario import Network
 from meetpoint.overlays.hypercube import Region
 from meetpoint.overlays.hypercube.regions import point_of
-from meetpoint.schemes.reach import Tree, is_required, tree_of
+from meetpoint.schemes.reach.ids import Tree, is_required, tree_of
 from tests.lab.experiments.judging import Scale, check_asked, made_up
 
 SEEDS = (1, 2)

@@ -14,7 +14,7 @@ from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.schemes.dmm import Dmm, DmmSettings
 from meetpoint.schemes.dmm.rules import RegionRecord
 from meetpoint.schemes.dmm.space import ROOT, Code
-from tests.schemes.dmm.seeing import kept_of, misplaced, served_by_nobody, served_twice
+from tests.schemes.dmm.tree_views import kept_of, misplaced, served_by_nobody, served_twice
 from tests.schemes.small_world import SchemeWorld
 
 SCHEMA = """

@@ -13,7 +13,7 @@ from meetpoint.lab.sim.scenario import Network
 from meetpoint.schemes.dmm import DmmSettings
 from tests.placement.eyes import Overseen, schemes
 from tests.schemes.busy import FAULTS, OVERLAYS_AND_FAULTS, Busy, judge, network
-from tests.schemes.dmm.seeing import misplaced, served_by_nobody, served_twice
+from tests.schemes.dmm.tree_views import misplaced, served_by_nobody, served_twice
 from tests.tiers import SOAK
 
 SCHEMA = """

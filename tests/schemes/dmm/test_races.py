@@ -68,17 +68,17 @@ class Scene:
 
     def merge_to(self, reached: Callable[[], bool]) -> None:
         """And then too empty."""
-        self.split_to(lambda: self.is_at(RegionState.INTERIOR, settled=True))
+        self.split_to(lambda: self.is_at(RegionState.INTERIOR, is_informed=True))
         self.world.run(10)
         for number in range(STAY, len(POINTS)):
             self.end(f"s{number}")
         self.world.run_until(reached)
 
-    def is_at(self, state: RegionState, *, settled: bool | None = None, turn: int = 0) -> bool:
+    def is_at(self, state: RegionState, *, is_informed: bool | None = None, turn: int = 0) -> bool:
         kept = self.world.record()
         if kept is None or kept.state is not state or kept.epoch < turn:
             return False
-        return settled is None or kept.settled is settled
+        return is_informed is None or kept.is_informed is is_informed
 
     def judge(self) -> None:
         """All is well in the end."""
@@ -101,11 +101,11 @@ class Scene:
 
 MOMENTS: dict[str, Callable[[Scene], None]] = {
     "splitting": lambda scene: scene.split_to(lambda: scene.is_at(RegionState.SPLITTING)),
-    "opening": lambda scene: scene.split_to(lambda: scene.is_at(RegionState.INTERIOR, settled=False)),
-    "split": lambda scene: scene.split_to(lambda: scene.is_at(RegionState.INTERIOR, settled=True)),
+    "opening": lambda scene: scene.split_to(lambda: scene.is_at(RegionState.INTERIOR, is_informed=False)),
+    "split": lambda scene: scene.split_to(lambda: scene.is_at(RegionState.INTERIOR, is_informed=True)),
     "merging": lambda scene: scene.merge_to(lambda: scene.is_at(RegionState.MERGING)),
-    "dissolving": lambda scene: scene.merge_to(lambda: scene.is_at(RegionState.LEAF, settled=False, turn=2)),
-    "merged": lambda scene: scene.merge_to(lambda: scene.is_at(RegionState.LEAF, settled=True, turn=2)),
+    "dissolving": lambda scene: scene.merge_to(lambda: scene.is_at(RegionState.LEAF, is_informed=False, turn=2)),
+    "merged": lambda scene: scene.merge_to(lambda: scene.is_at(RegionState.LEAF, is_informed=True, turn=2)),
 }
 DELAYS = [0, 0.003, 0.02, 0.06]
 """A write takes 2 ms, a message 5 to 50."""
@@ -179,10 +179,10 @@ def _inner(message: Message) -> Message | None:
 
 def _grow_and_shrink(scene: Scene) -> None:
     """Through all states, and to a split again."""
-    scene.merge_to(lambda: scene.is_at(RegionState.LEAF, settled=True, turn=2))
+    scene.merge_to(lambda: scene.is_at(RegionState.LEAF, is_informed=True, turn=2))
     for number, point in enumerate(POINTS):
         scene.want(f"again {number}", point)
-    scene.world.run_until(lambda: scene.is_at(RegionState.INTERIOR, settled=True, turn=3), 90)
+    scene.world.run_until(lambda: scene.is_at(RegionState.INTERIOR, is_informed=True, turn=3), 90)
     scene.world.run(30)
     scene.judge()
 
@@ -259,7 +259,7 @@ def test_a_split_that_cannot_be_finished_is_given_up_and_does_not_hold_up_subscr
     assert scene.world.answers.get(scene.requests["more 2"]) == Stored()
     scene.world.weather = lambda source, to, message: None
     scene.world.run(90)
-    assert scene.is_at(RegionState.INTERIOR, settled=True)
+    assert scene.is_at(RegionState.INTERIOR, is_informed=True)
     scene.judge()
 
 
@@ -277,7 +277,7 @@ def test_a_merge_that_cannot_be_finished_is_given_up_and_what_was_closed_opens_a
     scene.want("new", POINTS[0])
     scene.world.run(6)
     assert scene.world.observed["region_merging_given_up"] == 1
-    assert scene.is_at(RegionState.INTERIOR, settled=True)
+    assert scene.is_at(RegionState.INTERIOR, is_informed=True)
     assert scene.world.leaves() == [LOW, HIGH]
     assert ("s0", "meanwhile") in scene.world.came()
     assert scene.world.answers.get(scene.requests["new"]) == Stored()
@@ -292,7 +292,7 @@ def test_a_half_that_knows_of_later_turns_than_its_parent_is_caught_up_with() ->
     key = bytes(scene.world.scheme(scene.parent)._regions.key(HIGH))
     errand = KeyedRequest(key, key, scene.world.nodes[scene.at].me, 1, 0, CODEC.encode(DissolveHalf(HIGH, 50)))
     scene.world.say(scene.children[1], errand)
-    scene.split_to(lambda: scene.is_at(RegionState.INTERIOR, settled=True))
+    scene.split_to(lambda: scene.is_at(RegionState.INTERIOR, is_informed=True))
     kept = scene.world.record()
     assert kept is not None
     assert kept.epoch == 51
@@ -322,7 +322,7 @@ def test_a_leaf_that_is_lost_with_all_copies_begins_anew_empty() -> None:
     """Its subscriptions are lost, as promised for one lost disk only; but nobody waits for it for ever."""
     scene = Scene()
     world = scene.world
-    scene.split_to(lambda: scene.is_at(RegionState.INTERIOR, settled=True))
+    scene.split_to(lambda: scene.is_at(RegionState.INTERIOR, is_informed=True))
     world.run(10)
     number = scene.children[1]
     node = world.nodes[number]

@@ -7,11 +7,11 @@ import pytest
 
 from meetpoint.schemes.dmm import rules
 from meetpoint.schemes.dmm.rules import ROOT_RECORD, RegionRecord, RegionState
-from tests.schemes.dmm.searching import Rules, Search, beginning, search, wander, wrong
+from tests.schemes.dmm.search import Rules, Search, beginning, search, wander, wrong
 
 
-def child(state: RegionState, told: int, *, settled: bool = True) -> RegionRecord:
-    return RegionRecord(state, epoch=5, told=told, settled=settled)
+def child(state: RegionState, parent_epoch: int, *, is_informed: bool = True) -> RegionRecord:
+    return RegionRecord(state, epoch=5, parent_epoch=parent_epoch, is_informed=is_informed)
 
 
 # -- steps -------------------------------------------------------------------------------------------------------------
@@ -21,30 +21,32 @@ def test_a_split_and_a_merge_go_through_all_states() -> None:
     kept = rules.begin_split(ROOT_RECORD)
     assert (kept.state, kept.epoch, kept.serves) == (RegionState.SPLITTING, 1, True)
     kept = rules.finish_split(kept)
-    assert (kept.state, kept.epoch, kept.settled, kept.is_split) == (RegionState.INTERIOR, 1, False, True)
-    kept = rules.begin_merge(rules.informed(kept))
+    assert (kept.state, kept.epoch, kept.is_informed, kept.is_split) == (RegionState.INTERIOR, 1, False, True)
+    kept = rules.begin_merge(rules.inform_children(kept))
     assert (kept.state, kept.epoch, kept.is_split) == (RegionState.MERGING, 2, True)
     kept = rules.finish_merge(kept)
-    assert (kept.state, kept.epoch, kept.settled, kept.serves, kept.is_at_rest) == (
+    assert (kept.state, kept.epoch, kept.is_informed, kept.serves, kept.is_at_rest) == (
         RegionState.LEAF,
         2,
         False,
         True,
         False,
     )
-    assert rules.informed(kept).is_at_rest
-    assert rules.reopen(RegionRecord(RegionState.INTERIOR, 3)) == RegionRecord(RegionState.INTERIOR, 4, settled=False)
+    assert rules.inform_children(kept).is_at_rest
+    assert rules.reopen(RegionRecord(RegionState.INTERIOR, 3)) == RegionRecord(
+        RegionState.INTERIOR, 4, is_informed=False
+    )
 
 
 def test_what_is_given_up_goes_back_in_a_way_that_children_can_tell() -> None:
     splitting = rules.begin_split(ROOT_RECORD)
-    assert rules.give_up(splitting) == RegionRecord(RegionState.LEAF, 1, 0, settled=False)
-    assert rules.give_up(splitting, told=7) == RegionRecord(RegionState.LEAF, 7, 0, settled=False), (
+    assert rules.give_up(splitting) == RegionRecord(RegionState.LEAF, 1, 0, is_informed=False)
+    assert rules.give_up(splitting, parent_epoch=7) == RegionRecord(RegionState.LEAF, 7, 0, is_informed=False), (
         "next time it begins with 8"
     )
-    merging = rules.begin_merge(rules.informed(rules.finish_split(splitting)))
-    assert rules.give_up(merging) == RegionRecord(RegionState.INTERIOR, 3, 0, settled=False)
-    assert rules.give_up(merging, told=7) == RegionRecord(RegionState.INTERIOR, 8, 0, settled=False)
+    merging = rules.begin_merge(rules.inform_children(rules.finish_split(splitting)))
+    assert rules.give_up(merging) == RegionRecord(RegionState.INTERIOR, 3, 0, is_informed=False)
+    assert rules.give_up(merging, parent_epoch=7) == RegionRecord(RegionState.INTERIOR, 8, 0, is_informed=False)
 
 
 @pytest.mark.parametrize("state", [RegionState.EMBRYO, RegionState.FROZEN, RegionState.GONE])
@@ -70,7 +72,7 @@ def test_open_opens_what_waits_and_says_so_to_what_is_open() -> None:
         assert rules.open_(child(state, 3), 4) == child(RegionState.LEAF, 4)
         assert rules.open_(child(state, 3), 2) is None
     for state in (RegionState.LEAF, RegionState.SPLITTING, RegionState.INTERIOR, RegionState.MERGING):
-        assert rules.open_(child(state, 3, settled=False), 4) == child(state, 4, settled=False)
+        assert rules.open_(child(state, 3, is_informed=False), 4) == child(state, 4, is_informed=False)
         assert rules.open_(child(state, 3), 2) is None
     assert rules.open_(child(RegionState.GONE, 3), 4) is None
     assert rules.open_(None, 4) == RegionRecord(RegionState.LEAF, 0, 4), "what was lost begins anew"
@@ -81,7 +83,7 @@ def test_only_a_leaf_at_rest_is_closed_and_only_by_a_later_turn_than_it_was_open
     assert rules.close(child(RegionState.LEAF, 3), 3) is None
     assert rules.close(child(RegionState.FROZEN, 4), 4) == child(RegionState.FROZEN, 4)
     assert rules.close(child(RegionState.FROZEN, 4), 3) is None
-    assert rules.close(child(RegionState.LEAF, 3, settled=False), 4) is None
+    assert rules.close(child(RegionState.LEAF, 3, is_informed=False), 4) is None
     for state in (
         RegionState.SPLITTING,
         RegionState.INTERIOR,
@@ -109,8 +111,8 @@ def test_what_is_open_is_never_dissolved() -> None:
 @pytest.mark.parametrize(("turns", "puts", "lag", "worlds"), [(1, "p0", 2, 11_002), (2, "", 1, 31_787)])
 def test_no_order_of_steps_goes_wrong(turns: int, puts: str, lag: int, worlds: int) -> None:
     """No two serve, no entry is lost, no half is left behind."""
-    found, told = search(Search(turns, puts=puts, lag=lag), 10**6)
-    assert told is None, told
+    found, parent_epoch = search(Search(turns, puts=puts, lag=lag), 10**6)
+    assert parent_epoch is None, parent_epoch
     assert found == worlds, "all of them were looked at"
 
 
@@ -118,8 +120,8 @@ def test_no_order_of_steps_goes_wrong(turns: int, puts: str, lag: int, worlds: i
 def test_no_long_way_has_two_serve_or_loses_an_entry() -> None:
     seen: set[RegionState] = set()
     for seed in range(60):
-        told = wander(Search(9), seed, 300, seen)
-        assert told is None, told
+        parent_epoch = wander(Search(9), seed, 300, seen)
+        assert parent_epoch is None, parent_epoch
     assert seen == set(RegionState)
 
 
@@ -139,7 +141,9 @@ def _close_late(kept: RegionRecord | None, turn: int) -> RegionRecord | None:
 
 def _sow_late(kept: RegionRecord | None, turn: int) -> RegionRecord | None:
     """Takes what is open for an embryo."""
-    return None if kept is not None and turn < kept.told else RegionRecord(RegionState.EMBRYO, told=turn)
+    return (
+        None if kept is not None and turn < kept.parent_epoch else RegionRecord(RegionState.EMBRYO, parent_epoch=turn)
+    )
 
 
 def _give_up_silently(kept: RegionRecord) -> RegionRecord:
@@ -159,8 +163,10 @@ MUTANTS = {
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_rule_that_is_missing_is_found(mutant: str) -> None:
     searched = Search(4, MUTANTS[mutant], puts="0", lag=1)
-    told = next((told for seed in range(400) if (told := wander(searched, seed, 150)) is not None), None)
-    assert told is not None
+    parent_epoch = next(
+        (parent_epoch for seed in range(400) if (parent_epoch := wander(searched, seed, 150)) is not None), None
+    )
+    assert parent_epoch is not None
 
 
 def test_the_world_before_anything_happened_is_well() -> None:

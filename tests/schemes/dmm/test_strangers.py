@@ -44,10 +44,10 @@ ITEM = RegionEntry(home(10), 1, BODY)
 EVENT = EventKey(home(10), 1, 1)
 
 
-def settled() -> Scene:
+def is_informed() -> Scene:
     """A network whose root has been split."""
     scene = Scene()
-    scene.split_to(lambda: scene.is_at(RegionState.INTERIOR, settled=True))
+    scene.split_to(lambda: scene.is_at(RegionState.INTERIOR, is_informed=True))
     scene.world.run(5)
     return scene
 
@@ -98,7 +98,7 @@ WRONG: dict[str, tuple[Message, Code, str]] = {
 
 @pytest.mark.parametrize("what", WRONG)
 def test_what_makes_no_sense_is_counted_and_changes_nothing(what: str) -> None:
-    scene = settled()
+    scene = is_informed()
     world = scene.world
     message, code, counted = WRONG[what]
     before = world.observed.get(counted, 0)
@@ -111,7 +111,7 @@ def test_what_makes_no_sense_is_counted_and_changes_nothing(what: str) -> None:
 
 
 def test_bytes_that_are_no_message_are_counted() -> None:
-    scene = settled()
+    scene = is_informed()
     for body in (b"", b"\xc1", CODEC.encode(LoadQuery("0"))[:-1], msgspec.msgpack.encode(["d.plant", 7])):
         send(scene.world, body)
     assert scene.world.observed["errand_malformed"] == 4
@@ -180,13 +180,13 @@ def test_a_child_that_answers_something_else_ends_no_split_wrongly(answer: Messa
     child = home(scene.children[0])
     arc = world.arcs()[child][0]
     world.say(scene.parent, KeyedReply(errand.number, errand.key, errand.end, 1, child, arc, CODEC.encode(answer)))
-    assert scene.is_at(RegionState.LEAF, settled=False)
+    assert scene.is_at(RegionState.LEAF, is_informed=False)
     world.run(30)
     scene.judge()
 
 
 def test_a_word_of_no_attempt_is_no_matter() -> None:
-    scene = settled()
+    scene = is_informed()
     for number in scene.world.others():
         scene.world.say(number, MatchPending(7, (home(10),)))
     scene.judge()

@@ -13,7 +13,8 @@ from meetpoint.node.overlay import Overlay
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.hypercube import Region
 from meetpoint.placement.messages import KeyedReply, KeyedRequest
-from meetpoint.schemes.reach import Duty, Reach, ReachSettings, head_point
+from meetpoint.schemes.reach import Reach, ReachSettings
+from meetpoint.schemes.reach.ids import Duty, head_point
 from meetpoint.schemes.reach.messages import DutyRequest, unpack_bits
 from tests.node.world import RING
 from tests.placement.small_world import CODEC

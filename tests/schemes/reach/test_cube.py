@@ -16,9 +16,9 @@ from meetpoint.overlays.hypercube import WHOLE, Region
 from meetpoint.placement.entries.entry_table import Item, Read, StoredEntry
 from meetpoint.placement.entries.installer import entry_name
 from meetpoint.placement.key_range import KeyRange
-from meetpoint.schemes.reach import Duty, ReachSettings, SignatureIds, dimensions_of, head_point, parts, tree_of
+from meetpoint.schemes.reach import ReachSettings, dimensions_of
 from meetpoint.schemes.reach.entries import DutyPart, IdTable, entry_of, read_entry
-from meetpoint.schemes.reach.ids import Cube
+from meetpoint.schemes.reach.ids import Cube, Duty, SignatureIds, head_point, parts, tree_of
 from meetpoint.schemes.reach.scheme import ids_of
 from tests.schemes.reach.small_world import PLAIN, SCHEMA
 from tests.workloads import random_events, random_filter

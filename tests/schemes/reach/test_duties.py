@@ -17,8 +17,8 @@ from meetpoint.overlays.hypercube import Region
 from meetpoint.placement.dissemination.dissemination import ATTEMPT_US
 from meetpoint.placement.entries.placement import RETAIN_US
 from meetpoint.placement.messages import DeliverToHome, KeyedReply
-from meetpoint.schemes.reach import is_required
-from meetpoint.schemes.reach.duties import BRING_US, HEARD_US
+from meetpoint.schemes.reach.duties import DELIVER_US, HEARD_US
+from meetpoint.schemes.reach.ids import is_required
 from meetpoint.schemes.reach.messages import DutyReply
 from tests.placement.small_world import CODEC, free, home
 from tests.schemes.reach.small_world import (
@@ -329,7 +329,7 @@ def test_a_home_that_is_slow_is_left_to_the_origin() -> None:
     (event,) = {key.event for number in world.others() for key in world.scheme(number)._duties._working}
     scheme = world.scheme(40)
     assert scheme.may_reach(event, home(20)), "nobody knows yet"
-    world.run(BRING_US / SECOND + 0.5)
+    world.run(DELIVER_US / SECOND + 0.5)
     assert sorted(world.came()) == [("some", "e")]
     assert world.observed["reach_left"] == 1
     assert world.under_way() == [], "the tree does not wait"

@@ -10,7 +10,7 @@ import pytest
 from meetpoint.errors import SchemaError
 from meetpoint.language import Attribute, Schema, Type, clean_attributes, parse_filter
 from meetpoint.matching.scan import Scan
-from meetpoint.schemes.reach import AttributeIds, Ids, SignatureIds, is_subset
+from meetpoint.schemes.reach.ids import AttributeIds, Ids, SignatureIds, is_subset
 from tests.workloads import TYPES, random_events, random_filter
 
 SCHEMA = Schema(tuple(Attribute(name, type_) for name, type_ in TYPES.items()))

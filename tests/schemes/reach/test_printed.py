@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from meetpoint.lab.printed.papers_cd import printed_children, printed_reach
 from meetpoint.overlays.hypercube import Region
-from meetpoint.schemes.reach import tree_of
+from meetpoint.schemes.reach.ids import tree_of
 from tests.overlays.hypercube.growing import even, grown
-from tests.schemes.reach.walking import required, walk
+from tests.schemes.reach.tree_walk import required, walk
 
 
 class Missed(NamedTuple):

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 import pytest
 
 from meetpoint.overlays.hypercube import Region
-from meetpoint.schemes.reach import Tree, is_required, tree_of
+from meetpoint.schemes.reach.ids import Tree, is_required, tree_of
 from tests.overlays.hypercube.growing import Cube, Made, even, grown, lopsided
-from tests.schemes.reach.walking import required, walk
+from tests.schemes.reach.tree_walk import required, walk
 
 FIGURE_2 = 0b1100111
 """The event of figure 2. It has seven bits, so that n is 7 and not 8."""

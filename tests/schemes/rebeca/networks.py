@@ -15,9 +15,10 @@ from itertools import product
 from typing import NamedTuple
 
 from meetpoint.language import parse_filter
-from meetpoint.schemes.rebeca import ALL, Edges, FilterTable, Range, Rows, accepts, fingers, make_table
-from meetpoint.schemes.rebeca.edges import EdgeMessage, EdgeState, Outgoing
+from meetpoint.schemes.rebeca.edges import EdgeMessage, Edges, EdgeState, Outgoing
+from meetpoint.schemes.rebeca.graph import Range, fingers
 from meetpoint.schemes.rebeca.invariant import is_superset, not_kept, not_told
+from meetpoint.schemes.rebeca.tables import ALL, FilterTable, Rows, accepts, make_table
 
 __all__ = ["LEASE_US", "Network", "Wanted", "live"]
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from meetpoint.lab.experiments.rebeca import model
-from meetpoint.schemes.rebeca import Graph, GraphPart, Range, fingers
+from meetpoint.schemes.rebeca.graph import Graph, GraphPart, Range, fingers
 
 __all__ = ["SIZE", "Walk", "even", "graphs", "hashed", "walk"]
 

@@ -9,9 +9,10 @@ from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.node import Node
 from meetpoint.node.overlay import Overlay
 from meetpoint.node.runtime.runtime import Runtime
-from meetpoint.schemes.rebeca import Rebeca, RebecaSettings, Rows
+from meetpoint.schemes.rebeca import Rebeca, RebecaSettings
 from meetpoint.schemes.rebeca.member import Member
 from meetpoint.schemes.rebeca.messages import ForwardEvent
+from meetpoint.schemes.rebeca.tables import Rows
 from tests.node.world import RING
 from tests.schemes.small_world import SchemeWorld
 

@@ -28,8 +28,7 @@ class Book:
         world.run(1)
         self.node = world.nodes[4]
         self.runtime = self.node._runtime
-        directory = self.node.home_manager.directory
-        self.contacts = Contacts(self.runtime, directory, QUICK.period_us, lambda each: each == home(4))
+        self.contacts = Contacts(self.runtime, self.node.home_manager, QUICK.period_us)
 
     def wait(self, periods: int) -> None:
         self.runtime.begin(self.runtime.now + periods * QUICK.period_us)  # type: ignore[arg-type]

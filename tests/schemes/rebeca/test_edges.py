@@ -8,22 +8,11 @@ from typing import cast
 import pytest
 
 from meetpoint.language import parse_filter
-from meetpoint.schemes.rebeca import (
-    ALL,
-    STRATEGIES,
-    EdgeAck,
-    EdgeQuery,
-    Edges,
-    EdgeState,
-    Range,
-    Rows,
-    Sample,
-    Strategy,
-    edges,
-    make_table,
-)
-from meetpoint.schemes.rebeca.edges import Outgoing, _Edge, _FilterLease
+from meetpoint.schemes.rebeca import edges
+from meetpoint.schemes.rebeca.edges import EdgeAck, EdgeQuery, Edges, EdgeState, Outgoing, _Edge, _FilterLease
+from meetpoint.schemes.rebeca.graph import Range
 from meetpoint.schemes.rebeca.invariant import is_superset
+from meetpoint.schemes.rebeca.tables import ALL, STRATEGIES, Rows, Sample, Strategy, make_table
 from tests.schemes.rebeca.networks import LEASE_US, SIZE, Network, live, text_of
 from tests.schemes.rebeca.rings import even, hashed
 from tests.tiers import SOAK
@@ -329,21 +318,21 @@ class Empties(Edges):
 class Keeps(Edges):
     """Mutant: a filter that is there stays, whatever comes."""
 
-    def _stated(self, source: int, state: EdgeState, now: int) -> Outgoing:
+    def _take_state(self, source: int, state: EdgeState, now: int) -> Outgoing:
         edge = self._edges.get(source)
         if edge is not None and edge.rows != ALL:
             state = state._replace(rows=edge.rows)
-        return super()._stated(source, state, now)
+        return super()._take_state(source, state, now)
 
 
 class Printed(Edges):
     """As printed: a filter that covers the one that comes stays."""
 
-    def _stated(self, source: int, state: EdgeState, now: int) -> Outgoing:
+    def _take_state(self, source: int, state: EdgeState, now: int) -> Outgoing:
         edge = self._edges.get(source)
         if edge is not None and edge.rows != ALL and is_superset(edge.rows, state.rows or ()):
             state = state._replace(rows=edge.rows)
-        return super()._stated(source, state, now)
+        return super()._take_state(source, state, now)
 
 
 def changes(network: Network, seed: int, count: int = 25) -> str | None:
@@ -509,10 +498,10 @@ class Forever(Edges):
 class Late(Edges):
     """Mutant: what comes late counts too."""
 
-    def _stated(self, source: int, state: EdgeState, now: int) -> Outgoing:
+    def _take_state(self, source: int, state: EdgeState, now: int) -> Outgoing:
         if source in self._edges:
             self._edges[source].number = -1
-        return super()._stated(source, state, now)
+        return super()._take_state(source, state, now)
 
 
 class Closed(Edges):

@@ -8,8 +8,7 @@ from math import comb
 
 import pytest
 
-from meetpoint.schemes.rebeca import Graph, GraphPart, Range, fingers, level
-from meetpoint.schemes.rebeca.graph import fingered_by
+from meetpoint.schemes.rebeca.graph import Graph, GraphPart, Range, fingered_by, fingers, level
 from tests.schemes.rebeca.rings import SIZE, churned, even, graphs, hashed, walk
 
 # -- ranges ------------------------------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ from meetpoint.api.requests import Subscribe, Unsubscribe
 from meetpoint.language import parse_filter
 from meetpoint.placement.entries.placement import RETAIN_US
 from meetpoint.placement.messages import DeliverToHome, KeyedRequest
-from meetpoint.schemes.rebeca import ALL, Range, fingers
 from meetpoint.schemes.rebeca.contacts import MISSED_MAX
+from meetpoint.schemes.rebeca.graph import Range, fingers
 from meetpoint.schemes.rebeca.invariant import not_kept, not_told
 from meetpoint.schemes.rebeca.messages import (
     FilterAck,
@@ -24,6 +24,7 @@ from meetpoint.schemes.rebeca.messages import (
     PackedRange,
 )
 from meetpoint.schemes.rebeca.messages import MemberRef as Named
+from meetpoint.schemes.rebeca.tables import ALL
 from tests.node.world import RING
 from tests.placement.small_world import CODEC, free, home
 from tests.schemes.rebeca.small_world import NUMBERS, QUICK, RebecaWorld

@@ -10,8 +10,9 @@ from meetpoint.catalog import OVERLAYS, NetworkConfig
 from meetpoint.lab.experiments.rebeca.networks import fail_half, graph_of
 from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.overlays.hypercube import HypercubeSettings
-from meetpoint.schemes.rebeca import STRATEGIES, RebecaSettings, fingers
-from meetpoint.schemes.rebeca.graph import following, reserve_count
+from meetpoint.schemes.rebeca import RebecaSettings
+from meetpoint.schemes.rebeca.graph import fingers, following, reserve_count
+from meetpoint.schemes.rebeca.tables import STRATEGIES
 from tests.placement.eyes import schemes
 from tests.schemes.busy import FAULTS, OVERLAYS_AND_FAULTS, Busy, judge, network
 from tests.tiers import SOAK

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from meetpoint.lab.experiments.rebeca.model import SIZE, fail
-from meetpoint.schemes.rebeca import make_table
 from meetpoint.schemes.rebeca.graph import between, following, reserve_count
+from meetpoint.schemes.rebeca.tables import make_table
 from tests.schemes.rebeca.networks import SIZE as SMALL
 from tests.schemes.rebeca.networks import Network
 from tests.schemes.rebeca.rings import graphs, walk

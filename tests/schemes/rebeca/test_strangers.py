@@ -15,8 +15,7 @@ from meetpoint.language.timestamps import parse_timestamp
 from meetpoint.placement.entries.entry_table import StoredEntry
 from meetpoint.placement.key_range import KeyRange
 from meetpoint.placement.messages import Entry, KeyedRequest, Put
-from meetpoint.schemes.rebeca import Range, fingers
-from meetpoint.schemes.rebeca.graph import RANGES_MAX, merged
+from meetpoint.schemes.rebeca.graph import RANGES_MAX, Range, fingers, merged
 from meetpoint.schemes.rebeca.messages import (
     FilterAck,
     FilterQuery,

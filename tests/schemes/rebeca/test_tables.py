@@ -8,8 +8,18 @@ from collections.abc import Mapping
 import pytest
 
 from meetpoint.language import parse_filter
-from meetpoint.schemes.rebeca import ALL, STRATEGIES, FilterTable, Rows, Sample, Strategy, accepts, make_table, tables
-from meetpoint.schemes.rebeca.tables import RowChange
+from meetpoint.schemes.rebeca import tables
+from meetpoint.schemes.rebeca.tables import (
+    ALL,
+    STRATEGIES,
+    FilterTable,
+    RowChange,
+    Rows,
+    Sample,
+    Strategy,
+    accepts,
+    make_table,
+)
 from tests.workloads import random_events, random_filter
 
 EXACT = [strategy for strategy in STRATEGIES if strategy != "imperfect"]

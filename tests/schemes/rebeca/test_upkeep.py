@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from meetpoint.api.messages import Message
-from meetpoint.schemes.rebeca import RebecaSettings, fingers
+from meetpoint.schemes.rebeca import RebecaSettings
 from meetpoint.schemes.rebeca.discovery import TRIES_MAX
-from meetpoint.schemes.rebeca.graph import following, reserve_count
+from meetpoint.schemes.rebeca.graph import fingers, following, reserve_count
 from meetpoint.schemes.rebeca.messages import (
     FilterQuery,
     FilterUpdate,

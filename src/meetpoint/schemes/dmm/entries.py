@@ -1,12 +1,11 @@
-"""What is kept of a region at whoever holds its key: its record, and its entries, each under a name that says of which
-region it is. All of it lies at the region's key, so that it moves with the arc that the key lies on.
+"""Entries of the scheme `dmm`: the record of a region and its entries, under names that say which region.
+
+All of them lie at the region's key, so that they move with the range that the key lies in.
 
 | name | what |
 | --- | --- |
-| `region/CODE` | where the region stands (`rules.Kept`) |
+| `region/CODE` | where the region stands (`rules.RegionRecord`) |
 | `HOME/NUMBER/CODE` | a conjunction of a home, under the number that the home gave it; empty: it was withdrawn |
-
-The regions at the homes here: where each stands, what lies in it, and which of that an event matches.
 """
 
 from __future__ import annotations
@@ -43,34 +42,34 @@ REGION: Final = "region/"
 
 
 def key_of(ring: Ring, space: Space, code: Code) -> Key:
-    """Where a region lies on the circle; in a space of another depth elsewhere: that is another tree."""
+    """Return where a region lies on the ring; in a space of another depth elsewhere, as that is another tree."""
     return ring.hash(b"dmm %d " % space.depth + space.digest + code.encode())
 
 
 def region_name(code: Code) -> str:
-    """The name of a region's record."""
+    """Return the name of a region's record."""
     return REGION + code
 
 
 def region_entry_name(home: HomeId, number: int, code: Code) -> str:
-    """The name of an entry of a region."""
+    """Return the name of an entry of a region."""
     return f"{entry_name(home, number)}/{code}"
 
 
 def read_name(name: str, space: Space) -> tuple[HomeId, int, Code] | None:
-    """What the name of an entry says; None where it is malformed, as a peer's may be."""
+    """Read the name of an entry; None where it is malformed, as a peer's may be."""
     entry, _, code = name.rpartition("/")
     read = entry_table.read_name(entry)
     return None if read is None or not space.is_code(code) else (*read, Code(code))
 
 
 def read_record(body: bytes) -> RegionRecord | None:
-    """A region's record."""
+    """Read a region's record; None where it is malformed."""
     return messages.read_body(body, RegionRecord)
 
 
 def read_body(body: bytes, space: Space) -> Read[Box] | None:
-    """An entry's body, and its box; None where it is malformed."""
+    """Read the body of an entry, and its box; None where it is malformed."""
     found = entry_table.read_filed(body)
     return None if found is None else Read(*found, space.box(found[1]))
 
@@ -79,7 +78,7 @@ def read_body(body: bytes, space: Space) -> Read[Box] | None:
 
 
 class StoredRegion:
-    """One region at one home."""
+    """A region at one home: its record and its entries."""
 
     def __init__(self, code: Code) -> None:
         self.code = code
@@ -95,31 +94,33 @@ class StoredRegion:
 
     @property
     def record(self) -> RegionRecord | None:
-        """Where it stands; None where there is no such region."""
+        """The record of the region; None where there is no such region."""
         return ROOT_RECORD if self.stored is None and self.code == ROOT else self.stored
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to know of it."""
+        """Return whether there is nothing to know of the region."""
         return self.stored is None and not self.items and not self.withdrawn
 
     def add(self, name: str, home: HomeId, read: Read[Box]) -> None:
-        """One more entry."""
+        """Add an entry."""
         self._table.add(name, Item(home, read))
 
     def remove(self, name: str) -> None:
-        """One less, of either sort."""
+        """Remove an entry, or what is remembered of one that was withdrawn."""
         self.withdrawn.pop(name, None)
         self._table.remove(name)
 
     def match(self, attributes: Mapping[str, object]) -> Matched:
-        """What an event satisfies."""
+        """Return the SubIDs, by home, that an event satisfies."""
         return by_home(self._table.match(attributes, lambda _: True))
 
 
 class RegionStore(RangeListener):
-    """All regions at the homes here. Of those that are on their way to another home it knows too: who works with one
-    asks custody whether it is held here.
+    """All regions at the homes here.
+
+    Regions that are on their way to another home are here too: a caller asks `Ownership` whether a region is owned
+    here.
     """
 
     def __init__(self, runtime: Runtime, space: Space) -> None:
@@ -128,32 +129,32 @@ class RegionStore(RangeListener):
         self._regions: dict[HomeId, dict[Code, StoredRegion]] = {}
 
     def region(self, home: HomeId, code: Code) -> StoredRegion:
-        """A region at a home; an empty one where nothing is known of it."""
+        """Return a region at a home; an empty one where nothing is known of it."""
         return self._regions.get(home, {}).get(code) or StoredRegion(code)
 
     def regions(self) -> Iterator[tuple[HomeId, StoredRegion]]:
-        """All of which anything is known, as they are now."""
+        """Yield all regions of which anything is known, as they are now."""
         for home, regions in list(self._regions.items()):
             for region in list(regions.values()):
                 yield home, region
 
     @property
     def load(self) -> int:
-        """How many entries of the tree this node holds."""
+        """The number of entries of the tree at this node."""
         return sum(len(region.items) for regions in self._regions.values() for region in regions.values())
 
-    # -- what custody tells --------------------------------------------------------------------------------------------
+    # -- what Ownership tells ------------------------------------------------------------------------------------------
 
     def began(self, home: HomeId, owed_us: int | None) -> None:
-        """A home holds arcs here."""
+        """Start a home that owns ranges here."""
         self._regions.setdefault(home, {})
 
     def ended(self, home: HomeId) -> None:
-        """A home holds nothing here any more."""
+        """Forget a home that owns nothing here any more."""
         self._regions.pop(home, None)
 
     def added(self, home: HomeId, name: str, entry: Entry) -> None:
-        """A record or an entry of a region lies at a home here."""
+        """Add a record or an entry of a region at a home here."""
         if name.startswith(REGION):
             code, record = Code(name.removeprefix(REGION)), read_record(entry.body)
             if record is not None and self._lies_at(code, entry):
@@ -171,7 +172,7 @@ class RegionStore(RangeListener):
         self._runtime.observe("entry_malformed")
 
     def removed(self, home: HomeId, name: str) -> None:
-        """It does no longer."""
+        """Remove a record or an entry of a region from a home here."""
         named = None if name.startswith(REGION) else read_name(name, self._space)
         code = Code(name.removeprefix(REGION)) if named is None else named[2]
         region = self._regions.get(home, {}).get(code)

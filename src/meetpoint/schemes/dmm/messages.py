@@ -1,4 +1,4 @@
-"""What brokers that run `dmm` say to each other. All but `Reaching` travel as errands."""
+"""Messages between brokers that run `dmm`. All but `MatchPending` travel as keyed requests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = [
 
 
 class RegionEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One entry of a region as it travels: of which home, under which number there; no body: it was withdrawn."""
+    """An entry of a region as it travels: its home, and its number there; no body: it was withdrawn."""
 
     home: HomeId
     number: int
@@ -44,7 +44,7 @@ class RegionEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 # -- walks -------------------------------------------------------------------------------------------------------------
 
 
-class MatchRequest(Message, frozen=True, array_like=True, gc=False, tag="d.match"):
+class MatchRequest(Message, frozen=True, tag="d.match"):
     """Bring an event to all whose entries in this region it matches. `attempt` is the origin's number for it."""
 
     code: str
@@ -55,27 +55,30 @@ class MatchRequest(Message, frozen=True, array_like=True, gc=False, tag="d.match
     content: bytes
 
 
-class MatchReply(Message, frozen=True, array_like=True, gc=False, tag="d.matched"):
-    """What became of it: all have the event, or it is for another region."""
+class MatchReply(Message, frozen=True, tag="d.matched"):
+    """Says that all have the event, or that it is for another region."""
 
     verdict: Verdict
 
 
-class MatchPending(Message, frozen=True, array_like=True, gc=False, tag="d.reaching"):
-    """Matching takes longer: the event is for these homes, of which one did not answer, and for no others."""
+class MatchPending(Message, frozen=True, tag="d.reaching"):
+    """Says that a match takes longer, as one of the homes that it is for did not answer.
+
+    The event is for these homes, and for no others.
+    """
 
     attempt: int
     homes: tuple[HomeId, ...]
 
 
-class AddEntry(Message, frozen=True, array_like=True, gc=False, tag="d.plant"):
+class AddEntry(Message, frozen=True, tag="d.plant"):
     """Keep an entry in this region."""
 
     code: str
     item: RegionEntry
 
 
-class RemoveEntry(Message, frozen=True, array_like=True, gc=False, tag="d.uproot"):
+class RemoveEntry(Message, frozen=True, tag="d.uproot"):
     """Forget an entry in this region, and remember a while that it was withdrawn."""
 
     code: str
@@ -83,8 +86,8 @@ class RemoveEntry(Message, frozen=True, array_like=True, gc=False, tag="d.uproot
     number: int
 
 
-class EntryReply(Message, frozen=True, array_like=True, gc=False, tag="d.planted"):
-    """What became of either: it is safe, or it is for another region, or the region cannot change just now."""
+class EntryReply(Message, frozen=True, tag="d.planted"):
+    """Says that a change is safe, or is for another region, or that the region cannot change just now."""
 
     verdict: Verdict
 
@@ -92,70 +95,73 @@ class EntryReply(Message, frozen=True, array_like=True, gc=False, tag="d.planted
 # -- from a region to its halves ---------------------------------------------------------------------------------------
 
 
-class RegionCommand(Message, frozen=True, array_like=True, gc=False):
-    """What a region wants of one of its halves; `turn` counts the changes of the region (`rules`)."""
+class RegionCommand(Message, frozen=True):
+    """A command of a region to one of its halves; `epoch` counts the changes of the region (`rules`)."""
 
     code: str
     epoch: int
 
 
-class Preload(RegionCommand, frozen=True, array_like=True, gc=False, tag="d.sow"):
-    """Keep these entries for when you are opened."""
+class Preload(RegionCommand, frozen=True, tag="d.sow"):
+    """Command to keep these entries for when the half is opened."""
 
     items: tuple[RegionEntry, ...]
 
 
-class OpenHalf(RegionCommand, frozen=True, array_like=True, gc=False, tag="d.open"):
-    """Serve."""
+class OpenHalf(RegionCommand, frozen=True, tag="d.open"):
+    """Command to serve."""
 
 
-class CloseHalf(RegionCommand, frozen=True, array_like=True, gc=False, tag="d.close"):
-    """Serve no longer, and hand over your entries, from one name on."""
+class CloseHalf(RegionCommand, frozen=True, tag="d.close"):
+    """Command to serve no longer, and to hand over the entries, from one name on."""
 
     after: str
 
 
-class DissolveHalf(RegionCommand, frozen=True, array_like=True, gc=False, tag="d.dissolve"):
-    """You are not wanted any more."""
+class DissolveHalf(RegionCommand, frozen=True, tag="d.dissolve"):
+    """Command to be gone."""
 
 
-class CommandReply(Message, frozen=True, array_like=True, gc=False, tag="d.obeyed"):
-    """It is safe. Or it is too late: a command of a later turn was here."""
+class CommandReply(Message, frozen=True, tag="d.obeyed"):
+    """Says that a command is safely obeyed. Or it came too late, after a command of a later epoch."""
 
     done: bool
-    told: int
+    parent_epoch: int
 
 
-class CloseReply(Message, frozen=True, array_like=True, gc=False, tag="d.closed"):
+class CloseReply(Message, frozen=True, tag="d.closed"):
     """Some of the entries, and whether there are more; None: the region cannot be closed, or was told otherwise."""
 
     items: tuple[RegionEntry, ...] | None
     more: bool
-    told: int
+    parent_epoch: int
 
 
 # -- when to split and to merge ----------------------------------------------------------------------------------------
 
 
-class ReviewHalves(Message, frozen=True, array_like=True, gc=False, tag="d.low"):
-    """To a region: look at your halves. From one of them that has few entries left, or from a walk that misses one."""
+class ReviewHalves(Message, frozen=True, tag="d.low"):
+    """Asks a region to look at its halves.
+
+    One of them has few entries left, or a walk misses one.
+    """
 
     code: str
-    """Of the region that is to look."""
+    """The region that is to look."""
 
 
-class ReviewHalvesAck(Message, frozen=True, array_like=True, gc=False, tag="d.heeded"):
-    """It was heard, and is looked at."""
+class ReviewHalvesAck(Message, frozen=True, tag="d.heeded"):
+    """Says that a region looks at its halves."""
 
 
-class LoadQuery(Message, frozen=True, array_like=True, gc=False, tag="d.weigh"):
-    """How many entries has this region, and how many has whoever holds its key in all regions?"""
+class LoadQuery(Message, frozen=True, tag="d.weigh"):
+    """Asks how many entries this region has, and how many the owner of its key has in all regions."""
 
     code: str
 
 
-class LoadReply(Message, frozen=True, array_like=True, gc=False, tag="d.weighed"):
-    """So many."""
+class LoadReply(Message, frozen=True, tag="d.weighed"):
+    """The load of a region and of its owner."""
 
     entries: int | None
     """None where it is no leaf, or one that changes."""

@@ -1,9 +1,9 @@
-"""Splitting and merging the regions whose keys homes here hold: what a parent does (`rules`), and when.
+"""Splits and merges of the regions whose keys homes here own: what a parent does (`rules`), and when.
 
 Each region that is on its way from one state to another has a *task* here, which sends commands to its children until
-they are obeyed. A task begins from what is kept, also after a crash or when the region came from another home, and ends
-when the region stands elsewhere or is no longer held here. All of it goes through `_look_at`, which sees that every
-region has the task it needs: told of each change, and from time to time, should something have been missed.
+they are obeyed. A task begins from the region's record, also after a crash or when the region came from another home,
+and ends when the record says something else or is no longer owned here. All of it goes through `_look_at`, which sees
+that every region has the task it needs: told of each change, and from time to time, should something have been missed.
 
 A split that cannot be finished in time is given up, since the region refuses changes meanwhile; so is a merge, since
 nobody serves what it closed.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from meetpoint.api.ids import HomeId
 from meetpoint.api.limits import SECOND_US
@@ -37,6 +37,9 @@ from meetpoint.schemes.dmm.regions import Regions, pages
 from meetpoint.schemes.dmm.rules import RegionRecord, RegionState
 from meetpoint.schemes.dmm.space import Box, Code
 
+if TYPE_CHECKING:
+    from meetpoint.schemes.dmm.split_policy import SplitPolicy
+
 __all__ = ["RegionChanges", "RegionTask"]
 
 LOOK_US: Final = 5 * SECOND_US
@@ -44,7 +47,7 @@ LOOK_US: Final = 5 * SECOND_US
 SPLIT_US: Final = 8 * SECOND_US
 """How long a split may go on without a page of entries that has arrived; as long the region refuses changes."""
 MERGE_US: Final = 4 * SECOND_US
-"""How long a merge may; as long nobody serves what was closed."""
+"""How long a merge may go on without a page that has arrived; as long nobody serves what was closed."""
 WITHDRAWN_US: Final = 60 * SECOND_US
 """How long a region remembers that an entry was withdrawn: longer than any message is on its way."""
 GONE_US: Final = 600 * SECOND_US
@@ -52,7 +55,7 @@ GONE_US: Final = 600 * SECOND_US
 
 
 class RegionTask:
-    """What is being done for a region."""
+    """The change of a region that is under way."""
 
     __slots__ = ("alive", "asked", "code", "home", "left", "record", "timer")
 
@@ -66,17 +69,17 @@ class RegionTask:
         self.alive = True
 
     def is_for(self, record: RegionRecord | None) -> bool:
-        """Whether it is what a region needs that stands so."""
+        """Return whether a region with this record needs this task."""
         own = self.record
-        return record is not None and (own.state, own.epoch, own.settled) == (
+        return record is not None and (own.state, own.epoch, own.is_informed) == (
             record.state,
             record.epoch,
-            record.settled,
+            record.is_informed,
         )
 
 
 class RegionChanges:
-    """All tasks at this node. `at_rest` is asked what is to become of a leaf that nothing happens to."""
+    """All tasks at this node. `policy` decides about a leaf that nothing happens to."""
 
     def __init__(
         self,
@@ -84,14 +87,14 @@ class RegionChanges:
         home_manager: HomeManager,
         store: RegionStore,
         regions: Regions,
-        at_rest: Callable[[Home, StoredRegion], None],
+        policy: SplitPolicy,
     ) -> None:
         self._runtime = runtime
         self._home_manager = home_manager
         self._store = store
         self._regions = regions
         self._space = regions.space
-        self._at_rest = at_rest
+        self._policy = policy
         self._tasks: dict[tuple[HomeId, Code], RegionTask] = {}
         self._written: dict[tuple[HomeId, Code], tuple[RegionState, int]] = {}  # what was begun here, not taken over
         self._gone: dict[tuple[HomeId, Code], int] = {}  # since when
@@ -112,7 +115,7 @@ class RegionChanges:
         self._runtime.after(LOOK_US, self.look_at_all)
 
     def begin_split(self, home: Home, code: Code) -> int:
-        """A leaf at rest is to be split; in which turn."""
+        """Begin to split a leaf at rest, and return the epoch of the split."""
         record = self._regions.at(home, code).record
         assert record is not None
         splitting = rules.begin_split(record)
@@ -120,19 +123,19 @@ class RegionChanges:
         return splitting.epoch
 
     def begin_merge(self, home: Home, code: Code) -> None:
-        """A region is to be a leaf again."""
+        """Begin to make a region a leaf again."""
         record = self._regions.at(home, code).record
         assert record is not None
         self._write(home, code, rules.begin_merge(record))
 
     def reopen(self, home: Home, code: Code) -> None:
-        """A half of a region is lost."""
+        """Open both halves of a region again, as one is lost."""
         record = self._regions.at(home, code).record
         assert record is not None
         self._write(home, code, rules.reopen(record))
 
     def is_idle(self, home: Home, code: Code) -> bool:
-        """Whether nothing is being done for a region."""
+        """Return whether nothing is being done for a region."""
         return (home.id, code) not in self._tasks
 
     # -- tasks begin and end -------------------------------------------------------------------------------------------
@@ -167,13 +170,13 @@ class RegionChanges:
         if (
             record is None
             or record.state is RegionState.GONE
-            or (record.state is RegionState.INTERIOR and record.settled)
+            or (record.state is RegionState.INTERIOR and record.is_informed)
         ):
             self._regions.drop_all(home, code)  # what came back with an old copy of the home
             self._forget_later(home, code, record)
         elif record.is_at_rest:
             self._forget_withdrawn(home, region)
-            self._at_rest(home, self._regions.at(home, code))
+            self._policy.judge(home, self._regions.at(home, code))
         elif record.state in (RegionState.EMBRYO, RegionState.FROZEN):
             pass  # its parent goes on
         else:
@@ -184,7 +187,7 @@ class RegionChanges:
         if self._written.get((task.home.id, task.code)) != (task.record.state, task.record.epoch):
             self._runtime.observe("region_resumed", 1, str(task.record.state).encode())
         act = {
-            RegionState.SPLITTING: self._sow,
+            RegionState.SPLITTING: self._preload,
             RegionState.INTERIOR: self._open,
             RegionState.MERGING: self._close,
             RegionState.LEAF: self._dissolve,
@@ -192,7 +195,9 @@ class RegionChanges:
         self._regions.when_safe(task.home, lambda: act(task) if self._goes_on(task) else None)
 
     def _goes_on(self, task: RegionTask) -> bool:
-        """Whether a task is still wanted, and this node's; else it ends, and another begins where one is needed."""
+        """Return whether a task is still wanted, and this node's; if not, end it, and begin another where one is
+        needed.
+        """
         here = task.alive and self._regions.holder(task.code) is task.home
         if here and task.is_for(self._regions.at(task.home, task.code).record):
             return True
@@ -209,15 +214,15 @@ class RegionChanges:
             self._runtime.cancel(task.timer)
 
     def _end(self, task: RegionTask, record: RegionRecord) -> None:
-        """A task is done: the region stands elsewhere from now on."""
+        """End a task that is done, and write the region's new record."""
         self._stop(task)
         now = self._regions.at(task.home, task.code).record
         assert now is not None
-        told = max(record.told, now.told)  # its own parent may have said something meanwhile
+        told = max(record.parent_epoch, now.parent_epoch)  # its own parent may have said something meanwhile
         self._write(task.home, task.code, rules.with_parent_epoch(record, told))
 
     def _command(self, task: RegionTask, child: Code, command: RegionCommand, then: Callable[[Message], None]) -> None:
-        """Have a child do something; `then` gets its answer, unless the task is over by then."""
+        """Send a command to a child; `then` gets its answer, unless the task is over by then."""
 
         def answered(answer: Message) -> None:
             task.asked.pop(child, None)
@@ -243,24 +248,24 @@ class RegionChanges:
 
     # -- splitting -----------------------------------------------------------------------------------------------------
 
-    def _sow(self, task: RegionTask) -> None:
+    def _preload(self, task: RegionTask) -> None:
         self._limit(task, SPLIT_US)
         region = self._regions.at(task.home, task.code)
         items = self._regions.items(task.home, task.code)
         for child in self._children(task):
             lot = [item for item in items if not item.body or self._space.meets(child, self._box(region, item))]
-            self._sow_page(task, child, list(pages(lot)))
+            self._preload_page(task, child, list(pages(lot)))
 
     def _box(self, region: StoredRegion, item: RegionEntry) -> Box:
         return region.items[region_entry_name(item.home, item.number, region.code)].read.place
 
-    def _sow_page(self, task: RegionTask, child: Code, left: list[list[RegionEntry]]) -> None:
+    def _preload_page(self, task: RegionTask, child: Code, left: list[list[RegionEntry]]) -> None:
         def answered(answer: Message) -> None:
             if not isinstance(answer, CommandReply) or not answer.done:
                 self._give_up(task, _told(answer))
             elif len(left) > 1:
                 self._limit(task, SPLIT_US)
-                self._sow_page(task, child, left[1:])
+                self._preload_page(task, child, left[1:])
             else:
                 task.left.pop(child, None)
                 if not task.left:
@@ -278,21 +283,21 @@ class RegionChanges:
 
     def _open(self, task: RegionTask) -> None:
         self._regions.drop_all(task.home, task.code)
-        self._tell_both(task, lambda child: OpenHalf(child, task.record.epoch))
+        self._tell_both(task, OpenHalf)
 
     def _dissolve(self, task: RegionTask) -> None:
-        self._tell_both(task, lambda child: DissolveHalf(child, task.record.epoch))
+        self._tell_both(task, DissolveHalf)
 
-    def _tell_both(self, task: RegionTask, command: Callable[[Code], RegionCommand]) -> None:
+    def _tell_both(self, task: RegionTask, kind: type[OpenHalf | DissolveHalf]) -> None:
         def answered(child: Code, answer: Message) -> None:
             if not isinstance(answer, CommandReply) or not answer.done:
                 self._runtime.observe("region_stray", 1, child.encode())  # it, or its parent, was lost with all copies
             task.left.pop(child, None)
             if not task.left:
-                self._end(task, rules.informed(task.record))
+                self._end(task, rules.inform_children(task.record))
 
         for child in self._children(task):
-            self._command(task, child, command(child), partial(answered, child))
+            self._command(task, child, kind(child, task.record.epoch), partial(answered, child))
 
     # -- merging -------------------------------------------------------------------------------------------------------
 
@@ -325,7 +330,7 @@ class RegionChanges:
         self._command(task, child, CloseHalf(child, task.record.epoch, after), answered)
 
     def _take(self, task: RegionTask, items: Sequence[RegionEntry]) -> None:
-        """Both children are closed, and these are all their entries."""
+        """Take all entries of both children, which are closed."""
         self._regions.drop_all(task.home, task.code)
         self._regions.put(task.home, task.code, items)
         self._runtime.observe("region_merged", 1, task.code.encode())
@@ -351,6 +356,6 @@ class RegionChanges:
 
 
 def _told(answer: Message) -> int:
-    """Which turn a child that does not obey has heard of."""
-    told = answer.told if isinstance(answer, CommandReply | CloseReply) else 0
+    """Return the epoch that a child that does not obey has heard of."""
+    told = answer.parent_epoch if isinstance(answer, CommandReply | CloseReply) else 0
     return told if 0 <= told < rules.EPOCH_MAX else 0

@@ -1,7 +1,7 @@
-"""The regions whose keys homes here hold: what they answer to walks, and to the commands of their parents.
+"""The regions whose keys homes here own: what they answer to walks, and to the commands of their parents.
 
-A region is asked at whoever holds its key (`custody`): at every moment at most one home. What it says is what its
-record says (`rules`), and whatever it acknowledges is safe by then.
+A region is asked at the owner of its key (`Ownership`): at every moment at most one home. It answers what its record
+says (`rules`), and whatever it acknowledges is safe by then.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from itertools import pairwise
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from meetpoint.api.ids import EventKey, HomeId, Key, Peer
+from meetpoint.api.ids import EventKey, HomeId, Key
 from meetpoint.api.messages import Message
 from meetpoint.node.home.home import Home
 from meetpoint.node.runtime.runtime import Runtime
@@ -54,6 +54,9 @@ from meetpoint.schemes.dmm.rules import DmmSettings, RegionRecord, RegionState, 
 from meetpoint.schemes.dmm.space import ROOT, Code, Space
 from meetpoint.wording import counted
 
+if TYPE_CHECKING:
+    from meetpoint.schemes.dmm.scheme import Dmm
+
 __all__ = ["PAGE_BYTES_MAX", "PAGE_MAX", "Regions", "pages"]
 
 PAGE_BYTES_MAX: Final = 128 << 10
@@ -66,7 +69,7 @@ Answer = Callable[[Message], None]
 
 
 class Regions:
-    """All regions that homes here hold."""
+    """All regions that homes here own."""
 
     def __init__(
         self,
@@ -77,26 +80,26 @@ class Regions:
         space: Space,
         settings: DmmSettings,
         bring: Bring,
-        slow: Callable[[Peer, MatchPending], None],
+        scheme: Dmm,
     ) -> None:
         self._runtime = runtime
         self._ownership = ownership
         self._rpc = rpc
         self._store = store
         self._settings = settings
-        self._fanout: SingleFlight[tuple[HomeId, Code, EventKey]] = SingleFlight(bring)
-        self._slow = slow
+        self._single_flight: SingleFlight[tuple[HomeId, Code, EventKey]] = SingleFlight(bring)
+        self._scheme = scheme
         self.space = space
         self.key: Callable[[Code], Key] = lru_cache(KEYS_MAX)(partial(key_of, runtime.ring, space))
-        """Where a region lies on the circle."""
+        """Returns where a region lies on the ring."""
         self.changed: Callable[[Home, Code], None] = lambda home, code: None
-        """Who is told that a region stands elsewhere, or has more or fewer entries."""
-        rpc.do(MatchRequest, self._match)
-        rpc.do(AddEntry, self._plant)
-        rpc.do(RemoveEntry, self._uproot)
-        rpc.do(LoadQuery, self._weigh)
+        """Called when the record of a region has changed, or it has more or fewer entries."""
+        rpc.do(MatchRequest, self._match_request)
+        rpc.do(AddEntry, self._add_entry)
+        rpc.do(RemoveEntry, self._remove_entry)
+        rpc.do(LoadQuery, self._load_query)
         for command, obey in (
-            (Preload, self._sow),
+            (Preload, self._preload),
             (OpenHalf, self._open),
             (CloseHalf, self._close),
             (DissolveHalf, self._dissolve),
@@ -125,31 +128,31 @@ class Regions:
     # -- what is kept --------------------------------------------------------------------------------------------------
 
     def holder(self, code: Code) -> Home | None:
-        """The home here that answers for a region."""
+        """Return the home here that owns a region's key; None where there is none."""
         return self._ownership.holder(self.key(code))
 
     def at(self, home: Home, code: Code) -> StoredRegion:
-        """A region at a home; look again after each change."""
+        """Return a region at a home; look again after each change."""
         return self._store.region(home.id, code)
 
     def write(self, home: Home, code: Code, record: RegionRecord, then: Callable[[], None] | None = None) -> None:
-        """From now on a region stands so; `then` when that is safe."""
+        """Write the record of a region; `then` when it is safe."""
         self._put(home, region_name(code), code, msgspec.msgpack.encode(record), then)
         self.changed(home, code)
 
     def forget(self, home: Home, code: Code) -> None:
-        """Nothing need be known of a region any more."""
+        """Remove the record of a region of which nothing need be known any more."""
         self._ownership.remove(home, region_name(code))
 
     def put(self, home: Home, code: Code, items: Iterable[RegionEntry]) -> None:
-        """Keep entries in a region; where it is known that one was withdrawn, that counts."""
+        """Keep entries in a region, but for those that are known to be withdrawn."""
         for item in items:
             name = region_entry_name(item.home, item.number, code)
             if name not in self.at(home, code).withdrawn:
                 self._put(home, name, code, item.body, None)
 
     def drop(self, home: Home, names: Iterable[str]) -> None:
-        """Forget entries."""
+        """Forget entries by their names."""
         for name in list(names):
             self._ownership.remove(home, name)
 
@@ -159,17 +162,17 @@ class Regions:
         self.drop(home, (*region.items, *region.withdrawn))
 
     def when_safe(self, home: Home, then: Callable[[], None]) -> None:
-        """Call back when all that a home was to keep by now is safe."""
+        """Call `then` when all that a home was to keep by now is safe."""
         home.replicator.commit().then(lambda _: then())
 
     def items(self, home: Home, code: Code) -> list[RegionEntry]:
-        """All entries of a region as they travel, in the order of their names, with those that were withdrawn."""
+        """Return all entries of a region as they travel, in the order of names, with those that were withdrawn."""
         region = self.at(home, code)
         entries = self._ownership.entries[home.id]
         found = []
         for name in sorted((*region.items, *region.withdrawn)):
             named = read_name(name, self.space)
-            assert named is not None, "what is on a shelf was read"
+            assert named is not None, "what is stored was read"
             found.append(RegionEntry(named[0], named[1], entries[name].body))
         return found
 
@@ -182,14 +185,14 @@ class Regions:
     # -- walks ---------------------------------------------------------------------------------------------------------
 
     def _reached(self, home: Home, reached: Reached, code: str) -> StoredRegion | None:
-        """The region that an errand is for; None where it has come to another's key."""
+        """Return the region that a request is for; None where it has come to another's key."""
         if self.space.is_code(code) and reached.key == self.key(Code(code)):
             return self.at(home, Code(code))
         self._runtime.observe("region_malformed")
         return None
 
     def _to_change(self, home: Home, reached: Reached, code: str, answer: Answer) -> StoredRegion | None:
-        """The region that an errand is for, if it takes what comes and goes; else that is answered."""
+        """Return the region that a request is for, if it takes changes; else answer that it does not."""
         region = self._reached(home, reached, code)
         if region is None:
             return None
@@ -199,11 +202,11 @@ class Regions:
             return None
         return region
 
-    def _plant(self, home: Home, reached: Reached, plant: AddEntry, answer: Answer) -> None:
-        region = self._to_change(home, reached, plant.code, answer)
+    def _add_entry(self, home: Home, reached: Reached, add: AddEntry, answer: Answer) -> None:
+        region = self._to_change(home, reached, add.code, answer)
         if region is None:
             return
-        item = plant.item
+        item = add.item
         read = read_body(item.body, self.space)
         if read is None or not 0 <= item.number < NUMBER_MAX or not self.space.meets(region.code, read.place):
             self._runtime.observe("entry_malformed")
@@ -216,18 +219,18 @@ class Regions:
         self._put(home, name, region.code, item.body, lambda: answer(EntryReply(Verdict.SERVED)))
         self.changed(home, region.code)
 
-    def _uproot(self, home: Home, reached: Reached, uproot: RemoveEntry, answer: Answer) -> None:
-        region = self._to_change(home, reached, uproot.code, answer)
+    def _remove_entry(self, home: Home, reached: Reached, remove: RemoveEntry, answer: Answer) -> None:
+        region = self._to_change(home, reached, remove.code, answer)
         if region is None:
             return
-        if not 0 <= uproot.number < NUMBER_MAX:
+        if not 0 <= remove.number < NUMBER_MAX:
             self._runtime.observe("entry_malformed")
             return
-        name = region_entry_name(uproot.home, uproot.number, region.code)
+        name = region_entry_name(remove.home, remove.number, region.code)
         self._put(home, name, region.code, b"", lambda: answer(EntryReply(Verdict.SERVED)))
         self.changed(home, region.code)
 
-    def _match(self, home: Home, reached: Reached, match: MatchRequest, answer: Answer) -> None:
+    def _match_request(self, home: Home, reached: Reached, match: MatchRequest, answer: Answer) -> None:
         region = self._reached(home, reached, match.code)
         if region is None:
             return
@@ -238,13 +241,13 @@ class Regions:
         key = (home.id, region.code, match.event)
 
         def slow(to: tuple[HomeId, ...]) -> None:
-            self._slow(match.origin, MatchPending(match.attempt, to))
+            self._scheme.tell_pending(match.origin, MatchPending(match.attempt, to))
 
-        def brought(well: bool) -> None:
+        def delivered(well: bool) -> None:
             if well:  # else it is asked again
                 answer(MatchReply(Verdict.SERVED))
 
-        if self._fanout.join(key, brought, slow):
+        if self._single_flight.join(key, delivered, slow):
             return
         attributes = read_attributes(self._runtime, match.content)
         if attributes is None:
@@ -253,7 +256,7 @@ class Regions:
         if self._runtime.tracing:
             told = f"region {region.code or 'of all'} has matches of {counted(len(matched), 'home')}"
             self._runtime.trace(match.event, "visited", home.id, detail=told)
-        self._fanout.begin(key, match.event, match.settled, match.content, matched, brought, slow)
+        self._single_flight.begin(key, match.event, match.settled, match.content, matched, delivered, slow)
 
     # -- as a child ----------------------------------------------------------------------------------------------------
 
@@ -264,24 +267,24 @@ class Regions:
             return None
         return region
 
-    def _sow(self, home: Home, reached: Reached, sow: Preload, answer: Answer) -> None:
-        region = self._commanded(home, reached, sow)
+    def _preload(self, home: Home, reached: Reached, command: Preload, answer: Answer) -> None:
+        region = self._commanded(home, reached, command)
         if region is None:
             return
         code, before = region.code, region.record
-        after = rules.preload(before, sow.epoch)
+        after = rules.preload(before, command.epoch)
         if after is None:
-            answer(CommandReply(False, 0 if before is None else before.told))
+            answer(CommandReply(False, 0 if before is None else before.parent_epoch))
             return
         if after.state is RegionState.EMBRYO:
             if after != before:
                 self.drop_all(home, code)
                 self.write(home, code, after)
-            self.put(home, code, self._well(sow.items))
-        self.when_safe(home, lambda: answer(CommandReply(True, sow.epoch)))
+            self.put(home, code, self._well_formed(command.items))
+        self.when_safe(home, lambda: answer(CommandReply(True, command.epoch)))
 
-    def _well(self, items: tuple[RegionEntry, ...]) -> list[RegionEntry]:
-        """Those of a peer's entries that are some."""
+    def _well_formed(self, items: tuple[RegionEntry, ...]) -> list[RegionEntry]:
+        """Return the entries of a peer that are well formed."""
         found = [
             item
             for item in items
@@ -309,7 +312,7 @@ class Regions:
     def _obey(self, home: Home, region: StoredRegion, after: RegionRecord | None, epoch: int, answer: Answer) -> None:
         if after is None:
             before = region.record
-            answer(CommandReply(False, 0 if before is None else before.told))
+            answer(CommandReply(False, 0 if before is None else before.parent_epoch))
             return
         self.write(home, region.code, after, lambda: answer(CommandReply(True, epoch)))
 
@@ -321,7 +324,7 @@ class Regions:
         after = rules.close(before, close.epoch)
         few = len(region.items) <= self._settings.threshold // 2
         if after is None or (before != after and not few):
-            answer(CloseReply(None, False, 0 if before is None else before.told))
+            answer(CloseReply(None, False, 0 if before is None else before.parent_epoch))
             return
         if before != after:
             self.write(home, region.code, after)
@@ -331,8 +334,8 @@ class Regions:
         closed = CloseReply(tuple(page), len(page) < len(left), close.epoch)
         self.when_safe(home, lambda: answer(closed))
 
-    def _weigh(self, home: Home, reached: Reached, weigh: LoadQuery, answer: Answer) -> None:
-        region = self._reached(home, reached, weigh.code)
+    def _load_query(self, home: Home, reached: Reached, query: LoadQuery, answer: Answer) -> None:
+        region = self._reached(home, reached, query.code)
         if region is not None:
             known = region.record is not None
             weight = len(region.items) if region.record is not None and region.record.is_at_rest else None
@@ -341,7 +344,10 @@ class Regions:
     # -- seen from outside ---------------------------------------------------------------------------------------------
 
     def held(self) -> list[tuple[str, int, bool]]:
-        """The regions that serve or are split, held here: code, entries, whether it is split; the largest first."""
+        """Return the regions that serve or are split, owned here, the largest first.
+
+        Each has its code, its number of entries, and whether it is split.
+        """
         found: dict[Code, tuple[str, int, bool]] = {}
         if self.holder(ROOT) is not None:
             found[ROOT] = (ROOT, 0, False)  # also where nothing was ever said of it
@@ -366,7 +372,7 @@ class Regions:
 
 
 def pages(items: list[RegionEntry]) -> Iterator[list[RegionEntry]]:
-    """Entries, as many at a time as a message carries; at least one page, which may be empty."""
+    """Yield entries, as many at a time as a message carries; at least one page, which may be empty."""
     page: list[RegionEntry] = []
     size = 0
     for item in items:
@@ -379,7 +385,7 @@ def pages(items: list[RegionEntry]) -> Iterator[list[RegionEntry]]:
 
 
 def _verdict(record: RegionRecord | None, *, is_change: bool) -> Verdict:
-    """What a region says to a walk: one that is splitting serves events, but must not change."""
+    """Return what a region says to a walk: one that is splitting serves events, but must not change."""
     if record is None:
         return Verdict.ABSENT
     if record.is_split:

@@ -1,46 +1,43 @@
-"""How regions change, as steps on what is kept of each. Pure: the network runs them (`regions`, `driving`), and a
-search over all orders of messages, losses and crashes tests them.
+"""The rules of regions: how they change, as steps on the record of each, and when a region is split. Pure.
+
+The network runs the steps (`regions`, `region_changes`), and a search over all orders of messages, losses and crashes
+tests them.
 
 A region is split and merged by the region itself, here called the *parent*, which commands its two halves, the
-*children*. Its record is the truth of where it stands, so that whoever holds the record after a crash or a handover
+*children*. Its record is the truth of where it stands, so that the owner of the record after a crash or a handoff
 goes on from there:
 
 | state | to walks | what it does |
 | --- | --- | --- |
-| LEAF, settled | serves | nothing |
+| LEAF, informed | serves | nothing |
 | LEAF | serves | dissolves its children: a split was given up, or a merge is done |
-| SPLITTING | serves events, refuses changes | sows its entries in its children, then becomes INTERIOR |
+| SPLITTING | serves events, refuses changes | preloads its children with its entries, then becomes INTERIOR |
 | INTERIOR | interior | opens its children: a split is done, or a merge was given up |
-| INTERIOR, settled | interior | nothing |
+| INTERIOR, informed | interior | nothing |
 | MERGING | interior | closes its children and takes their entries, then becomes LEAF |
 | EMBRYO, FROZEN | absent | waits: as a child that is not open yet, or is closed |
 | GONE | absent | remembers what it was told |
 
-`turn` counts what a parent began: each split, each merge, each merge that it gave up has its own. All commands of a
-turn are the same kind of thing, and no turn comes twice, as a state is safe before a command of it is sent. A child
-remembers the last turn it was `told`, and takes no command of an earlier one; so a late or repeated message does
-nothing. At any time at most one of a parent and its children serves a point:
+`epoch` counts what a parent began: each split, each merge, each merge that it gave up has its own. All commands of an
+epoch are the same kind of thing, and no epoch comes twice, as a state is safe before a command of it is sent. A child
+remembers the last `parent_epoch` that it heard of, and takes no command of an earlier one; so a late or repeated
+message does nothing. At any time at most one of a parent and its children serves a point:
 
 - A child is opened only by a parent that is INTERIOR, safely. A parent is LEAF only after both children were FROZEN,
-  safely, in the same turn, or before they were ever opened in it.
-- A FROZEN child is opened only by a later turn than it was closed in; one that is LEAF again is closed only so.
+  safely, in the same epoch, or before they were ever opened in it.
+- A FROZEN child is opened only by a later epoch than it was closed in; one that is LEAF again is closed only so.
 
-Whether a region that is full is split (paper D, sections 4.1.1 and 5.3): subscription delegation, and its brake.
-
-The paper splits whatever is over a threshold. An entry that meets both halves is then stored twice, so that coarse
-subscriptions multiply until the depth limit ends it, on peers that may be no less full: runaway delegation.
-
-`probed` splits a region in two cases:
+**When to split** (paper D, sections 4.1.1 and 5.3): subscription delegation, and its brake. The paper splits whatever
+is over a threshold. An entry that meets both halves is then stored twice, so that coarse subscriptions multiply until
+the depth limit ends it, on peers that may be no less full: runaway delegation. `probed` splits a region in two cases:
 
 - It adds next to nothing (`growth`). Fine subscriptions are spread as in the paper, and nothing is asked.
 - The fullest of the peers concerned is then a good deal less full than this one is now (`relief`). Those concerned are
-  this peer and the two that would hold the halves. So a split never makes the fullest peer fuller.
+  this peer and the two that would own the halves. So a split never makes the fullest peer fuller.
 
 Deviation: the paper would ask a few random peers and take them for all. We ask the two that matter. A hash has chosen
 them, so that they are as random as any two; but what they say is what will be, not an estimate, and it is noticed where
 both halves would lie at one peer, which in small networks is common.
-
-What a network that runs `dmm` may choose.
 """
 
 from __future__ import annotations
@@ -71,7 +68,7 @@ __all__ = [
     "finish_split",
     "fullest_after",
     "give_up",
-    "informed",
+    "inform_children",
     "open_",
     "preload",
     "reopen",
@@ -94,7 +91,7 @@ class RegionState(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What a region says to a walk."""
+    """The answer of a region to a walk."""
 
     SERVED = "served"
     INTERIOR = "interior"
@@ -103,91 +100,93 @@ class Verdict(StrEnum):
 
 
 class RegionRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What is kept of a region."""
+    """The record of a region."""
 
     state: RegionState
     epoch: int = 0
-    """As a parent: what it began last."""
-    told: int = 0
-    """As a child: the last turn of its parent that it heard of."""
-    settled: bool = True
+    """As a parent: the last change that it began."""
+    parent_epoch: int = 0
+    """As a child: the last epoch of its parent that it heard of."""
+    is_informed: bool = True
     """Whether its children know where it stands."""
 
     @property
     def serves(self) -> bool:
-        """Whether events are matched here."""
+        """Return whether events are matched here."""
         return self.state in (RegionState.LEAF, RegionState.SPLITTING)
 
     @property
     def is_split(self) -> bool:
-        """Whether walks go on to its children."""
+        """Return whether walks go on to its children."""
         return self.state in (RegionState.INTERIOR, RegionState.MERGING)
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether it is a leaf that nothing happens to."""
-        return self.state is RegionState.LEAF and self.settled
+        """Return whether it is a leaf that nothing happens to."""
+        return self.state is RegionState.LEAF and self.is_informed
 
 
 EPOCH_MAX: Final = 1 << 48
-"""No region has so many."""
+"""A bound that no region reaches."""
 ROOT_RECORD: Final = RegionRecord(RegionState.LEAF)
-"""The root before anything was kept of it."""
+"""The record of the root before anything was written."""
 
 # -- as a parent -------------------------------------------------------------------------------------------------------
 
 
 def begin_split(record: RegionRecord) -> RegionRecord:
-    """A leaf at rest is to be split."""
+    """Begin to split a leaf at rest."""
     assert record.is_at_rest
     return msgspec.structs.replace(record, state=RegionState.SPLITTING, epoch=record.epoch + 1)
 
 
 def finish_split(record: RegionRecord) -> RegionRecord:
-    """Both children have all entries, safely."""
+    """Finish a split: both children have all entries, safely."""
     assert record.state is RegionState.SPLITTING
-    return msgspec.structs.replace(record, state=RegionState.INTERIOR, settled=False)
+    return msgspec.structs.replace(record, state=RegionState.INTERIOR, is_informed=False)
 
 
 def begin_merge(record: RegionRecord) -> RegionRecord:
-    """A region whose children are open and small is to be a leaf again."""
+    """Begin to make a region a leaf again whose children are open and small."""
     assert record.state is RegionState.INTERIOR
-    assert record.settled
+    assert record.is_informed
     return msgspec.structs.replace(record, state=RegionState.MERGING, epoch=record.epoch + 1)
 
 
 def finish_merge(record: RegionRecord) -> RegionRecord:
-    """Both children are closed, and all their entries are here, safely."""
+    """Finish a merge: both children are closed, and all their entries are here, safely."""
     assert record.state is RegionState.MERGING
-    return msgspec.structs.replace(record, state=RegionState.LEAF, settled=False)
+    return msgspec.structs.replace(record, state=RegionState.LEAF, is_informed=False)
 
 
-def give_up(record: RegionRecord, told: int = 0) -> RegionRecord:
-    """A split or a merge cannot be finished: back to what was before. `told`: a later turn that a child has heard of,
-    from a former life of this region, of which nothing was kept.
+def give_up(record: RegionRecord, parent_epoch: int = 0) -> RegionRecord:
+    """Give up a split or a merge that cannot be finished: back to what was before.
+
+    `parent_epoch` is a later epoch that a child has heard of, from a former life of this region, of which no record was
+    left.
     """
-    epoch = max(record.epoch, told)
+    epoch = max(record.epoch, parent_epoch)
     if record.state is RegionState.SPLITTING:
-        return msgspec.structs.replace(record, state=RegionState.LEAF, epoch=epoch, settled=False)
+        return msgspec.structs.replace(record, state=RegionState.LEAF, epoch=epoch, is_informed=False)
     assert record.state is RegionState.MERGING
-    return msgspec.structs.replace(record, state=RegionState.INTERIOR, epoch=epoch + 1, settled=False)
+    return msgspec.structs.replace(record, state=RegionState.INTERIOR, epoch=epoch + 1, is_informed=False)
 
 
-def informed(record: RegionRecord) -> RegionRecord:
-    """Both children know that they are open, or dissolved."""
+def inform_children(record: RegionRecord) -> RegionRecord:
+    """Note that both children know that they are open, or dissolved."""
     assert record.state in (RegionState.LEAF, RegionState.INTERIOR)
-    return msgspec.structs.replace(record, settled=True)
+    return msgspec.structs.replace(record, is_informed=True)
 
 
 def reopen(record: RegionRecord) -> RegionRecord:
-    """A child is lost, with all copies: open both again, as those that are open do not mind."""
+    """Open both children again, as one is lost with all copies: those that are open do not mind."""
     assert record.state is RegionState.INTERIOR
-    return msgspec.structs.replace(record, epoch=record.epoch + 1, settled=False)
+    return msgspec.structs.replace(record, epoch=record.epoch + 1, is_informed=False)
 
 
-def with_parent_epoch(record: RegionRecord, told: int) -> RegionRecord:
-    """The same for a region whose own parent has told it something."""
-    return msgspec.structs.replace(record, told=told)
+def with_parent_epoch(record: RegionRecord, parent_epoch: int) -> RegionRecord:
+    """Return the record of a region whose own parent has told it something."""
+    return msgspec.structs.replace(record, parent_epoch=parent_epoch)
 
 
 # -- as a child --------------------------------------------------------------------------------------------------------
@@ -195,55 +194,55 @@ def with_parent_epoch(record: RegionRecord, told: int) -> RegionRecord:
 
 
 def preload(record: RegionRecord | None, epoch: int) -> RegionRecord | None:
-    """Entries come. What lay in an embryo or a closed region of an earlier turn is to be forgotten."""
+    """Take entries. What lay in an embryo or a closed region of an earlier epoch is to be forgotten."""
     if record is None:
-        return RegionRecord(RegionState.EMBRYO, told=epoch)
-    if record.state in (RegionState.EMBRYO, RegionState.FROZEN, RegionState.GONE) and epoch > record.told:
-        return msgspec.structs.replace(record, state=RegionState.EMBRYO, told=epoch, settled=True)
-    return record if record.state is not RegionState.GONE and epoch == record.told else None
+        return RegionRecord(RegionState.EMBRYO, parent_epoch=epoch)
+    if record.state in (RegionState.EMBRYO, RegionState.FROZEN, RegionState.GONE) and epoch > record.parent_epoch:
+        return msgspec.structs.replace(record, state=RegionState.EMBRYO, parent_epoch=epoch, is_informed=True)
+    return record if record.state is not RegionState.GONE and epoch == record.parent_epoch else None
 
 
 def open_(record: RegionRecord | None, epoch: int) -> RegionRecord | None:
-    """Serve. What is lost, with all copies, begins anew without entries."""
+    """Serve. A region that is lost, with all copies, begins anew without entries."""
     if record is None:
-        return RegionRecord(RegionState.LEAF, told=epoch)
-    if record.state is RegionState.GONE or epoch < record.told:
+        return RegionRecord(RegionState.LEAF, parent_epoch=epoch)
+    if record.state is RegionState.GONE or epoch < record.parent_epoch:
         return None
     if record.state in (RegionState.EMBRYO, RegionState.FROZEN):
-        return msgspec.structs.replace(record, state=RegionState.LEAF, told=epoch, settled=True)
-    return msgspec.structs.replace(record, told=epoch)
+        return msgspec.structs.replace(record, state=RegionState.LEAF, parent_epoch=epoch, is_informed=True)
+    return msgspec.structs.replace(record, parent_epoch=epoch)
 
 
 def close(record: RegionRecord | None, epoch: int) -> RegionRecord | None:
-    """Serve no longer: as a leaf at rest, or as one that is closed already."""
-    if record is None or epoch < record.told or not (record.is_at_rest or record.state is RegionState.FROZEN):
+    """Serve no longer: as a leaf at rest, or as a region that is closed already."""
+    if record is None or epoch < record.parent_epoch or not (record.is_at_rest or record.state is RegionState.FROZEN):
         return None
-    if record.state is RegionState.LEAF and epoch == record.told:
-        return None  # it was opened in this turn: what comes now is none of a parent's
-    return msgspec.structs.replace(record, state=RegionState.FROZEN, told=epoch)
+    if record.state is RegionState.LEAF and epoch == record.parent_epoch:
+        return None  # it was opened in this epoch: what comes now is none of a parent's
+    return msgspec.structs.replace(record, state=RegionState.FROZEN, parent_epoch=epoch)
 
 
 def dissolve(record: RegionRecord | None, epoch: int) -> RegionRecord | None:
     """Be gone. A region that is open is none that its parent could mean."""
     if record is None:
-        return RegionRecord(RegionState.GONE, told=epoch)
-    if epoch < record.told or record.state not in (RegionState.EMBRYO, RegionState.FROZEN, RegionState.GONE):
+        return RegionRecord(RegionState.GONE, parent_epoch=epoch)
+    if epoch < record.parent_epoch or record.state not in (RegionState.EMBRYO, RegionState.FROZEN, RegionState.GONE):
         return None
-    return msgspec.structs.replace(record, state=RegionState.GONE, told=epoch, settled=True)
+    return msgspec.structs.replace(record, state=RegionState.GONE, parent_epoch=epoch, is_informed=True)
 
 
 # -- whether to split --------------------------------------------------------------------------------------------------
 
 
 class HolderLoad(NamedTuple):
-    """A peer that holds a region, or would hold it, and how many entries it holds in all its regions."""
+    """A peer that owns a region, or would own it, and how many entries it holds in all its regions."""
 
     holder: bytes
     load: int
 
 
 class SplitCounts(NamedTuple):
-    """The first regions below one that part its entries, and how many meet each."""
+    """The first regions below another that part its entries, and how many meet each."""
 
     halves: tuple[Code, Code]
     left: int
@@ -251,7 +250,7 @@ class SplitCounts(NamedTuple):
 
 
 def split_counts(space: Space, code: Code, boxes: Sequence[Box]) -> SplitCounts | None:
-    """How a region's entries part; None where halving never parts them.
+    """Return how a region's entries part; None where halving never parts them.
 
     While they all lie in one half it is that half's halves which count: a split that parts nothing may be worth it for
     those that follow, and costs what these cost.
@@ -272,9 +271,9 @@ def should_split(
     halves: tuple[HolderLoad, HolderLoad] | None,
     settings: DmmSettings,
 ) -> bool:
-    """Whether a region with so many entries, of which so many meet each of the halves that part them, is to be split.
+    """Return whether to split a region with so many entries, of which so many meet each half.
 
-    `here` is who holds the region, `halves` are those who would hold the halves; None: they have not been asked.
+    `here` is the owner of the region, `halves` are those who would own the halves; None: they were not asked.
     """
     if settings.delegation == "never" or entries <= settings.threshold:
         return False
@@ -286,7 +285,7 @@ def should_split(
 
 
 def fullest_after(entries: int, left: int, right: int, here: HolderLoad, halves: tuple[HolderLoad, HolderLoad]) -> int:
-    """How many entries the fullest of the peers concerned would hold after a split."""
+    """Return how many entries the fullest of the peers concerned would hold after a split."""
     loads = {seat.holder: seat.load for seat in (*halves, here)}
     loads[here.holder] -= entries
     for seat, part in zip(halves, (left, right), strict=True):
@@ -295,7 +294,7 @@ def fullest_after(entries: int, left: int, right: int, here: HolderLoad, halves:
 
 
 def ask_again_at(entries: int) -> int:
-    """With how many entries a region asks again that was not split: a quarter more, so that it asks seldom."""
+    """Return with how many entries a region asks again that was not split: a quarter more, so that it asks seldom."""
     return entries + max(entries // 4, 1)
 
 
@@ -303,7 +302,7 @@ def ask_again_at(entries: int) -> int:
 
 
 class DmmSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The same for all nodes of a network."""
+    """The settings of `dmm`, the same for all nodes of a network."""
 
     schema: str = ""
     """The attributes that are dimensions, as YAML; without any there is one region, which cannot be split."""

@@ -1,10 +1,11 @@
 """The scheme `dmm`: distributed multidimensional matching (paper D), corrected, on any overlay that routes keys.
 
 - Events are points of a space, conjunctions boxes (`space`). A tree of regions halves the space again and again; each
-  region lies at its key on the ring, with whoever holds it (`regions`).
-- A conjunction lies, whole, in every leaf that its box meets; an event comes to the one leaf around it (`walker`). The
-  leaf's holder matches, brings the event to the homes of those that it satisfies, and answers when they have it.
-- A leaf with many entries is split, where that helps, and two that have few become one (`weighing`, `driving`).
+  region lies at its key on the ring, with the owner of that (`regions`).
+- A conjunction lies, whole, in every leaf that its box meets; an event comes to the one leaf around it (`walk`). The
+  leaf's owner matches, brings the event to the homes of those that it satisfies, and answers when they have it.
+- A leaf with many entries is split, where that helps, and two that have few become one (`split_policy`,
+  `region_changes`).
 
 Homes check again what comes, so that an entry too many costs a message and no more.
 """
@@ -42,18 +43,18 @@ __all__ = ["Dmm"]
 
 
 class _RegionCoverage:
-    """What covers another conjunction lies around it in the space, as far as the space can tell."""
+    """Coverage by regions: a conjunction that covers another lies around it in the space."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
 
     def code(self, conjunction: Conjunction) -> str:
-        """The smallest region around a conjunction."""
+        """Return the smallest region around a conjunction."""
         return self._space.enclosing(self._space.box(conjunction))
 
 
 class Dmm(PlacementScheme):
-    """One node's part."""
+    """The scheme `dmm` at one node."""
 
     def __init__(
         self, runtime: Runtime, overlay: Overlay, home_manager: HomeManager, node: NodeSettings, settings: DmmSettings
@@ -72,7 +73,7 @@ class Dmm(PlacementScheme):
             self._space,
             settings,
             self._multicast.bring if settings.delivery == "tree" else self._fanout.bring,
-            self._tell_slow,
+            self,
         )
         self._split_policy = SplitPolicy(runtime, home_manager, self._rpc, self._store, self._regions, settings)
         self._walker.begin(self._regions)
@@ -80,15 +81,15 @@ class Dmm(PlacementScheme):
         self._attempts: dict[int, PublishAttempt] = {}
 
     def handlers(self) -> dict[type[Message], Handler]:
-        """Which messages are the scheme's."""
-        return {MatchPending: self._reaching, **super().handlers()}  # type: ignore[dict-item]
+        """Return the handlers of the scheme's messages."""
+        return {MatchPending: self._match_pending, **super().handlers()}  # type: ignore[dict-item]
 
     def start(self) -> None:
-        """Regions are looked after from now on."""
+        """Look after regions from now on."""
         self._split_policy.changes.look_at_all()
 
     def tree(self) -> list[tuple[str, int, bool]]:
-        """The regions held here: code, entries, whether it is split."""
+        """Return the regions owned here: code, entries, whether it is split."""
         return self._regions.held()
 
     def check(self) -> None:
@@ -116,20 +117,21 @@ class Dmm(PlacementScheme):
             attempt.complete()
 
         self._attempts[number] = attempt
-        stop = self._walker.to_point(code, lambda at: msgspec.structs.replace(match, code=at), done)
+        stop = self._walker.to_point(code, match, done)
         if attempt.alive:
             attempt.on_end = lambda: (stop(), self._attempts.pop(number, None), None)[2]
         else:
             del self._attempts[number]
 
-    def _tell_slow(self, origin: Peer, reaching: MatchPending) -> None:
+    def tell_pending(self, origin: Peer, pending: MatchPending) -> None:
+        """Tell the origin of an event that its match takes longer."""
         if origin.id == self._runtime.me.id:
-            self._reaching(origin, reaching)
+            self._match_pending(origin, pending)
         else:
-            self._runtime.send(origin, reaching)
+            self._runtime.send(origin, pending)
 
-    def _reaching(self, source: Peer, message: MatchPending) -> None:
-        """The leaf of an event knows which homes it is for, and waits for some of them."""
+    def _match_pending(self, source: Peer, message: MatchPending) -> None:
+        """Note which homes an event is for, as its leaf knows, which waits for some of them."""
         attempt = self._attempts.get(message.attempt)
         if attempt is not None:
             attempt.may_reach = partial(_is_among, message.homes)

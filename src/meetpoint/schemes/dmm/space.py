@@ -1,7 +1,8 @@
-"""One attribute as a line of cells (paper D, section 4.1): where a value lies, and over which cells a constraint does.
+"""The space of paper D (section 4.1): events are points, conjunctions boxes, z-codes name regions.
 
-Cell 0 is *absent*: a value that is missing, NULL, or of another kind than declared. The cells from 1 on are values in
-their order. Values beyond an attribute's bounds lie in the end cells, so that every value has a cell and order is kept.
+**Dimensions.** An attribute is a line of cells (section 4.1). Cell 0 is *absent*: a value that is missing, NULL, or of
+another kind than declared. The cells from 1 on are values in their order. Values beyond an attribute's bounds lie in
+the end cells, so that every value has a cell and order is kept.
 
 A constraint lies over spans of cells, both ends included, that hold the cell of every value it accepts; more cells than
 that cost room, fewer would lose events. Where a schema says how far apart values are, a cell is one of them and what
@@ -13,14 +14,14 @@ follows up to the next: an event need not be as its schema says.
 
 Deviation: the paper's attributes are integers between bounds, and an event has all of them.
 
-The space of paper D (section 4.1.1): events are points, conjunctions boxes, z-codes name regions.
+**Regions** (section 4.1.1). A region is halved again and again, each time along another dimension, in the order of
+attributes' names; its code says with which half it went on: `0` the lower, `1` the upper. The root is the empty code. A
+range [l, u] of cells is halved to [l, m] and [m + 1, u] where m = (l + u) // 2 (figure 4, corrected); a dimension of
+which a region has one cell left is skipped (figure 5, corrected). So a code alone says where a region lies, and so
+does `Space`, to all alike.
 
-A region is halved again and again, each time along another dimension, in the order of attributes' names; its code says
-with which half it went on: `0` the lower, `1` the upper. The root is the empty code. A range [l, u] of cells is halved
-to [l, m] and [m + 1, u] where m = (l + u) // 2 (figure 4, corrected); a dimension of which a region has one cell left
-misses its turns (figure 5, corrected). So a code alone says where a region lies, and so does `Space`, to all alike.
-
-What `printed` shows: figure 4 halves ranges such that the halves overlap, figure 5 stops with the shortest dimension.
+As `lab.printed` shows, figure 4 halves ranges such that the halves overlap, and figure 5 stops with the shortest
+dimension.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ __all__ = [
 Span: TypeAlias = tuple[int, int]
 """Cells from the first to the last."""
 Spans: TypeAlias = tuple[Span, ...]
-"""Sorted, with cells between each two."""
+"""Sorted spans, with cells between each two."""
 
 ABSENT_CELL = 0
 SPANS_MAX = 64
@@ -88,14 +89,14 @@ class _Line(Protocol):
     size: int
 
     def offset(self, value: object) -> int:
-        """Where a value of the attribute's kind lies, from 0 to below the size."""
+        """Return where a value of the attribute's kind lies, from 0 to below the size."""
 
     def spans(self, constraint: Constraint) -> list[Span]:
-        """Offsets that hold those of every value that a constraint of the attribute's kind accepts, in any order."""
+        """Return offsets, in any order, that hold every value that a constraint of the attribute's kind accepts."""
 
 
 class Dimension:
-    """One attribute of the space."""
+    """An attribute of the space."""
 
     __slots__ = ("_line", "attribute", "cells", "everything", "path")
 
@@ -107,13 +108,13 @@ class Dimension:
         self.everything: Spans = ((ABSENT_CELL, self.cells - 1),)
 
     def cell(self, value: object) -> int:
-        """Where a clean value lies."""
+        """Return where a clean value lies."""
         if kind_of(value) is not self.attribute.type.kind:
             return ABSENT_CELL
         return self._line.offset(value) + 1
 
     def spans(self, constraint: Constraint) -> Spans:
-        """Where the values lie that a constraint accepts, or more."""
+        """Return where the values lie that a constraint accepts, or more."""
         if isinstance(constraint, Present):
             return self.everything
         if isinstance(constraint, Absent) or kind_accepted(constraint) is not self.attribute.type.kind:
@@ -122,7 +123,7 @@ class Dimension:
 
 
 def _few(spans: list[Span]) -> Spans:
-    """At most as many as are allowed, the largest gaps left out."""
+    """Return at most as many spans as are allowed, the largest gaps left out."""
     if len(spans) > SPANS_MAX:
         gaps = sorted(range(1, len(spans)), key=lambda at: (spans[at - 1][1] - spans[at][0], at))[: SPANS_MAX - 1]
         cuts = [0, *sorted(gaps), len(spans)]
@@ -157,7 +158,7 @@ class _Booleans:
 
 
 class _OrderedLine:
-    """What all lines of measures share: a place for every measure, in their order."""
+    """A line of measures: a place for every measure, in their order."""
 
     size: int
 
@@ -165,7 +166,7 @@ class _OrderedLine:
         raise NotImplementedError
 
     def before(self, x: Real) -> int:
-        """The last place of what is less than a measure."""
+        """Return the last place of what is less than a measure."""
         return self.place(x)
 
     def offset(self, value: object) -> int:
@@ -179,7 +180,7 @@ class _OrderedLine:
         return spans + [self._span(interval, interval) for interval in constraint.doubles or ()]
 
     def _span(self, interval: Interval, twin: Interval) -> Span:
-        """The places of an interval, as two sorts of values see it."""
+        """Return the places of an interval, as two sorts of values see it."""
         low, high = self._low(interval), self._high(interval)
         if twin is not interval:
             low, high = min(low, self._low(twin)), max(high, self._high(twin))
@@ -195,7 +196,7 @@ class _OrderedLine:
 
 
 def _rounded(interval: Interval) -> Interval:
-    """An interval as floats see it; itself where that is the same."""
+    """Return an interval as floats see it; itself where that is the same."""
     if _is_whole(interval.low) and _is_whole(interval.high):
         return interval
     low, high = [None if end is None else float(cast(int, end)) for end in (interval.low, interval.high)]
@@ -207,7 +208,7 @@ def _is_whole(end: object) -> bool:
 
 
 class _Stepped(_OrderedLine):
-    """A place for each step from the minimum on."""
+    """A line with a place for each step from the minimum on."""
 
     def __init__(self, minimum: Fraction, maximum: Fraction, step: Fraction) -> None:
         self._minimum = minimum
@@ -225,13 +226,16 @@ class _Stepped(_OrderedLine):
         return 0 if at < 0 else min(at, self.size - 1)
 
     def before(self, x: Real) -> int:
-        """One less where a step begins; what is below the minimum and above the maximum lies there all the same."""
+        """Return one place less where a step begins.
+
+        What is below the minimum and above the maximum lies there all the same.
+        """
         at = self.place(x)
         return at - 1 if at and x == self._minimum + at * self._step else at
 
 
 class _Parted(_OrderedLine):
-    """Equal parts of a stretch."""
+    """A line of equal parts of a stretch."""
 
     def __init__(self, linear: Linear) -> None:
         self._linear = linear
@@ -242,7 +246,7 @@ class _Parted(_OrderedLine):
 
 
 class _Coded(_OrderedLine):
-    """By codes."""
+    """A line of codes."""
 
     def __init__(self, kind: Kind) -> None:
         self._codes = Codes(kind)
@@ -266,7 +270,7 @@ class _Texts:
         return [self._span(interval) for interval in self._narrowed(constraint)]
 
     def _narrowed(self, constraint: TextSet) -> Iterable[Interval]:
-        """What a constraint accepts, by its intervals and by how its patterns begin."""
+        """Return what a constraint accepts, by its intervals and by how its patterns begin."""
         narrowed: Intervals = constraint.intervals
         for pattern in constraint.like:
             head = pattern.pieces[0].partition(ANY_CHAR)[0]
@@ -293,7 +297,7 @@ def _number(text: bytes) -> int:
 # -- the space ---------------------------------------------------------------------------------------------------------
 
 Code = NewType("Code", str)
-"""Of `0` and `1`; a prefix of it is a region around it."""
+"""A text of `0` and `1`; a prefix of it is a region around it."""
 Point: TypeAlias = tuple[int, ...]
 """A cell in each dimension."""
 Box: TypeAlias = tuple[Spans, ...]
@@ -307,7 +311,7 @@ _DIGEST_BYTES = 16
 
 
 class CellRange(NamedTuple):
-    """What a code names: a range of cells in each dimension, and along which it is halved next; None: nowhere."""
+    """The cells of a region in each dimension, and the dimension along which it is halved next; None: none."""
 
     ranges: tuple[Span, ...]
     axis: int | None
@@ -321,13 +325,13 @@ class CellRange(NamedTuple):
 
 
 def parent(code: Code) -> Code:
-    """The region that a region is a half of."""
+    """Return the region that a region is a half of."""
     assert code
     return Code(code[:-1])
 
 
 class Space:
-    """The same for all nodes of a network; nothing in it changes."""
+    """The space of a network, the same for all nodes; nothing in it changes."""
 
     def __init__(self, dimensions: tuple[Dimension, ...], depth: int) -> None:
         self.dimensions = dimensions
@@ -339,7 +343,7 @@ class Space:
 
     @staticmethod
     def of(schema: Schema | None, depth: int) -> Space:
-        """A dimension for each attribute, in the order of their names; regions are halved up to `depth` times.
+        """Return a space with a dimension for each attribute, in the order of names, halved up to `depth` times.
 
         Without a schema there are no dimensions, and one region.
         """
@@ -347,11 +351,11 @@ class Space:
         return Space(tuple(map(Dimension, attributes)), depth)
 
     def point(self, attributes: Mapping[str, object]) -> Point:
-        """Where an event with clean attributes lies."""
+        """Return where an event with clean attributes lies."""
         return tuple([dimension.cell(find(attributes, dimension.path)) for dimension in self.dimensions])
 
     def box(self, conjunction: Conjunction) -> Box:
-        """Cells in each dimension: those of every event that a conjunction accepts are among them."""
+        """Return cells in each dimension: those of every event that a conjunction accepts are among them."""
         spans = self._everywhere.copy()
         for name, constraint in conjunction.constraints:
             axis = self._axes.get(name)
@@ -360,15 +364,15 @@ class Space:
         return tuple(spans)
 
     def code(self, point: Point) -> Code:
-        """The smallest region around a point."""
+        """Return the smallest region around a point."""
         return self._descend(tuple((cell, cell) for cell in point))
 
     def enclosing(self, box: Box) -> Code:
-        """The smallest region that encloses a box."""
+        """Return the smallest region that encloses a box."""
         return self._descend(tuple((spans[0][0], spans[-1][1]) for spans in box))
 
     def meets(self, code: Code, box: Box) -> bool:
-        """Whether a region and a box have a point in common."""
+        """Return whether a region and a box have a point in common."""
         for (low, high), spans in zip(self.region(code).ranges, box, strict=True):
             for first, last in spans:  # sorted
                 if last >= low:
@@ -380,53 +384,53 @@ class Space:
         return True
 
     def children(self, code: Code) -> tuple[Code, Code] | None:
-        """The halves of a region; None at the depth limit and where a region is one point."""
+        """Return the halves of a region; None at the depth limit and where a region is one point."""
         if len(code) >= self.depth or self.region(code).axis is None:
             return None
         return Code(code + "0"), Code(code + "1")
 
     def is_code(self, text: str) -> bool:
-        """Whether a text, which may be anything, names a region of this space."""
+        """Return whether a text, which may be anything, names a region of this space."""
         return len(text) <= self.depth and set(text) <= {"0", "1"} and self._region(Code(text)) is not None
 
     def region(self, code: Code) -> CellRange:
-        """What a code names."""
+        """Return the cells that a code names."""
         region = self._region(code)
         assert region is not None, f"{code} goes on where a region is one point"
         return region
 
     def _descend(self, hull: tuple[Span, ...]) -> Code:
-        """The smallest region that encloses a range of cells in each dimension."""
-        turns = _Turns(self.dimensions)
+        """Return the smallest region that encloses a range of cells in each dimension."""
+        cycle = _AxisCycle(self.dimensions)
         bits: list[str] = []
-        while turns.axes and len(bits) < self.depth:
-            axis = turns.axes[turns.at]
-            low, high = turns.ranges[axis]
+        while cycle.axes and len(bits) < self.depth:
+            axis = cycle.axes[cycle.at]
+            low, high = cycle.ranges[axis]
             middle = (low + high) // 2
             first, last = hull[axis]
             if last <= middle:
                 bits.append("0")
-                turns.take(low, middle)
+                cycle.take(low, middle)
             elif first > middle:
                 bits.append("1")
-                turns.take(middle + 1, high)
+                cycle.take(middle + 1, high)
             else:
                 break
         return Code("".join(bits))
 
     def _walk(self, code: Code) -> CellRange | None:
-        turns = _Turns(self.dimensions)
+        cycle = _AxisCycle(self.dimensions)
         for bit in code:
-            if not turns.axes:
+            if not cycle.axes:
                 return None
-            low, high = turns.ranges[turns.axes[turns.at]]
+            low, high = cycle.ranges[cycle.axes[cycle.at]]
             middle = (low + high) // 2
-            turns.take(*((low, middle) if bit == "0" else (middle + 1, high)))
-        return CellRange(tuple(turns.ranges), turns.axes[turns.at] if turns.axes else None)
+            cycle.take(*((low, middle) if bit == "0" else (middle + 1, high)))
+        return CellRange(tuple(cycle.ranges), cycle.axes[cycle.at] if cycle.axes else None)
 
 
-class _Turns:
-    """Dimensions in turn, those with more than one cell left."""
+class _AxisCycle:
+    """A cycle through the dimensions that have more than one cell left."""
 
     __slots__ = ("at", "axes", "ranges")
 
@@ -436,7 +440,7 @@ class _Turns:
         self.at = 0
 
     def take(self, low: int, high: int) -> None:
-        """Go on with a part of the range of the dimension whose turn it is."""
+        """Go on with a part of the range of the current dimension."""
         self.ranges[self.axes[self.at]] = low, high
         if low == high:
             del self.axes[self.at]
@@ -447,6 +451,6 @@ class _Turns:
 
 
 def _digest(dimensions: tuple[Dimension, ...]) -> bytes:
-    """Of the attributes and all that decides where their values lie."""
+    """Return a digest of the attributes and all that decides where their values lie."""
     text = Schema(tuple(dimension.attribute for dimension in dimensions)).to_yaml()
     return blake2b(text.encode(), digest_size=_DIGEST_BYTES, person=b"meetpoint dmm 1").digest()

@@ -1,8 +1,11 @@
-"""When regions are split and merged: as soon as one is full and `policy` says that a split helps, and as soon as two
-halves together are down to half of what makes one full, so that they are not split again at once.
+"""When regions are split and merged.
 
-Where `policy` needs to know it, those who would hold the halves are asked for their loads first. A region whose split
-was refused is judged again when it has grown. A half that runs low tells its parent, who weighs both and decides.
+A region is split as soon as it is full and `rules.should_split` says that it helps. Two halves are merged as soon as
+they are together down to half of what makes one full, so that they are not split again at once.
+
+Where the decision needs it, those who would own the halves are asked for their loads first. A region whose split was
+refused is judged again when it has grown. A half that runs low tells its parent, which asks both for their loads and
+decides.
 """
 
 from __future__ import annotations
@@ -40,12 +43,12 @@ SPLIT_AGAIN_US: Final = 10 * SECOND_US
 LOW_AGAIN_US: Final = 2 * SECOND_US
 """How long after a half told that it runs low it tells so again; doubled each time, up to `AGAIN_US_MAX`."""
 AGAIN_US_MAX: Final = 320 * SECOND_US
-WEIGH_US: Final = 4 * SECOND_US
-"""How long the halves may take to tell what they weigh, and a parent to hear that one runs low."""
+LOAD_US: Final = 4 * SECOND_US
+"""How long the halves may take to tell their loads, and a parent to hear that a half runs low."""
 
 
 class _Backoff:
-    """When something may be done again: each time after a longer pause."""
+    """The time when something may be done again: after a longer pause each time."""
 
     __slots__ = ("at", "wait")
 
@@ -53,13 +56,13 @@ class _Backoff:
         self.at = self.wait = 0
 
     def later(self, now: int, first_us: int) -> None:
-        """It was done now."""
+        """Note that it was done now."""
         self.wait = min(2 * self.wait, AGAIN_US_MAX) if self.wait else first_us
         self.at = now + self.wait
 
 
 class _Review:
-    """What is known here of a region, as long as this node holds it."""
+    """The decisions about a region, as long as this node owns it."""
 
     __slots__ = ("asking", "entries", "epoch", "split", "split_from", "tell")
 
@@ -73,7 +76,7 @@ class _Review:
 
 
 class SplitPolicy:
-    """What is to become of the regions here."""
+    """The decisions about all regions here."""
 
     def __init__(
         self,
@@ -88,12 +91,12 @@ class SplitPolicy:
         self._store = store
         self._regions = regions
         self._settings = settings
-        self.changes = RegionChanges(runtime, home_manager, store, regions, self._judge)
+        self.changes = RegionChanges(runtime, home_manager, store, regions, self)
         self._judged: dict[tuple[HomeId, Code], _Review] = {}
-        rpc.do(ReviewHalves, self._low)
+        rpc.do(ReviewHalves, self._review_halves)
 
-    def _judge(self, home: Home, region: StoredRegion) -> None:
-        """A leaf is at rest: is it full, or running low?"""
+    def judge(self, home: Home, region: StoredRegion) -> None:
+        """Split a leaf at rest that is full, or tell the parent of one that runs low."""
         count, judged, now = len(region.items), self._about(home, region.code), self._runtime.now
         if judged.asking:
             return
@@ -116,9 +119,9 @@ class SplitPolicy:
             found = self._judged[home.id, code] = _Review()
         return found
 
-    def _ask(self, judged: _Review, codes: tuple[Code, ...], question: Callable[[Code], Message],
+    def _ask(self, judged: _Review, codes: tuple[Code, ...], kind: type[LoadQuery | ReviewHalves],
              then: Callable[[list[Message | None]], None]) -> None:  # fmt: skip
-        """Ask regions something; for each that has no answer in time, None."""
+        """Ask regions something; `then` gets the answers, None for each that does not come in time."""
         answers: dict[Code, Message] = {}
         numbers: list[int] = []
         judged.asking = True
@@ -135,8 +138,8 @@ class SplitPolicy:
                 self._runtime.cancel(timer)
                 self._runtime.after(0, end)  # not before all have been asked
 
-        timer = self._runtime.after(WEIGH_US, end)
-        numbers += [self._regions.ask(code, question(code), partial(answered, code)) for code in codes]
+        timer = self._runtime.after(LOAD_US, end)
+        numbers += [self._regions.ask(code, kind(code), partial(answered, code)) for code in codes]
 
     # -- splitting -----------------------------------------------------------------------------------------------------
 
@@ -148,15 +151,15 @@ class SplitPolicy:
         elif should_split(count, parts.left, parts.right, here, None, self._settings):
             self._split(home, region.code, judged)
         else:
-            self._ask(judged, parts.halves, LoadQuery, partial(self._weighed, home, region.code, parts, judged))
+            self._ask(judged, parts.halves, LoadQuery, partial(self._split_if_room, home, region.code, parts, judged))
 
     def _parts(self, region: StoredRegion) -> SplitCounts | None:
         return split_counts(self._regions.space, region.code, [item.read.place for item in region.items.values()])
 
-    def _weighed(
+    def _split_if_room(
         self, home: Home, code: Code, asked: SplitCounts, judged: _Review, answers: list[Message | None]
     ) -> None:
-        """Those who would hold the parts of a region have told their loads."""
+        """Split a region if those who would own its parts have room, as their loads say."""
         seats = [HolderLoad(each.node, each.load) for each in answers if isinstance(each, LoadReply) and each.load >= 0]
         region = self._regions.at(home, code)
         parts, count = self._parts(region), len(region.items)  # there may be others than before
@@ -188,13 +191,15 @@ class SplitPolicy:
         judged.tell.later(self._runtime.now, LOW_AGAIN_US)
         self._ask(judged, (parent(code),), ReviewHalves, lambda answers: None)
 
-    def _low(self, home: Home, reached: Reached, low: ReviewHalves, answer: Callable[[Message], None]) -> None:
-        """A half of a region here runs low, or seems to be missing: weigh both."""
-        if not self._regions.space.is_code(low.code) or reached.key != self._regions.key(Code(low.code)):
+    def _review_halves(
+        self, home: Home, reached: Reached, review: ReviewHalves, answer: Callable[[Message], None]
+    ) -> None:
+        """Ask both halves of a region here for their loads: one runs low, or seems to be missing."""
+        if not self._regions.space.is_code(review.code) or reached.key != self._regions.key(Code(review.code)):
             self._runtime.observe("region_malformed")
             return
         answer(ReviewHalvesAck())
-        code = Code(low.code)
+        code = Code(review.code)
         judged = self._about(home, code)
         halves = self._regions.space.children(code)
         if halves is not None and self._may_merge(home, code) and not judged.asking:
@@ -214,7 +219,10 @@ class SplitPolicy:
     def _may_merge(self, home: Home, code: Code) -> bool:
         record = self._regions.at(home, code).record
         return (
-            self._is_idle(home, code) and record is not None and record.state is RegionState.INTERIOR and record.settled
+            self._is_idle(home, code)
+            and record is not None
+            and record.state is RegionState.INTERIOR
+            and record.is_informed
         )
 
     # -- seen from outside ---------------------------------------------------------------------------------------------

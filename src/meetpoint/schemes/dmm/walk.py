@@ -1,5 +1,6 @@
-"""A walk through the region tree: from a point or a box to the leaves that serve it. Pure: it says which regions are to
-be asked, and takes what they answer.
+"""Walks through the region tree, from a point or a box to the leaves that serve it: for events, and for entries.
+
+`Walk` is pure: it says which regions are to be asked, and takes what they answer. `Walker` asks them by keyed requests.
 
 Nobody knows the tree; each region knows whether it is a leaf, has been split (*interior*), or is not there (*absent*).
 On the way from the root to any point there is one leaf, the regions above it are interior and those below it absent. So
@@ -8,12 +9,10 @@ and the shallowest that is known to be absent. A box is walked in parts: the fir
 part that is interior becomes those of its halves that the box meets; one whose leaf lies further up is served there.
 
 The tree changes during a walk. A region that says it cannot serve now, and answers that contradict each other, end a
-part's search: after a pause it begins anew, for the tree will have settled. What was served stays served: whoever
-splits or merges regions carries along what they have. So a walk is done when the regions that served it cover it.
+part's search: after a pause it begins anew, as the tree will be at rest by then. What was served stays served: splits
+and merges of regions carry entries along. So a walk is done when the regions that served it cover it.
 
 Deviation: the paper sends an event to the smallest region around it and then up, region by region (section 4.1.2).
-
-Walks through the tree by errands: for events, and for entries that are planted and uprooted (`walking`).
 """
 
 from __future__ import annotations
@@ -21,7 +20,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
+
+import msgspec
 
 from meetpoint.api.ids import HomeId
 from meetpoint.api.limits import SECOND_US
@@ -31,7 +32,15 @@ from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.entries.installer import Installation, Stop
 from meetpoint.placement.messages import Entry
 from meetpoint.schemes.dmm.entries import read_body
-from meetpoint.schemes.dmm.messages import AddEntry, EntryReply, MatchReply, RegionEntry, RemoveEntry, ReviewHalves
+from meetpoint.schemes.dmm.messages import (
+    AddEntry,
+    EntryReply,
+    MatchReply,
+    MatchRequest,
+    RegionEntry,
+    RemoveEntry,
+    ReviewHalves,
+)
 from meetpoint.schemes.dmm.regions import Regions
 from meetpoint.schemes.dmm.rules import Verdict
 from meetpoint.schemes.dmm.space import Box, Code
@@ -40,13 +49,13 @@ __all__ = ["ASKED_MAX", "CACHE_MAX", "LeafCache", "Walk", "Walker"]
 
 
 ASKED_MAX: Final = 16
-"""How many regions one walk asks at one time."""
+"""Regions that one walk asks at one time."""
 CACHE_MAX: Final = 4_096
-"""How many leaves a node remembers."""
+"""Leaves that a node remembers."""
 
 
 class _Part:
-    """One region that is to be covered: by a leaf at or above it, or by leaves below it."""
+    """A region that is to be covered: by a leaf at or above it, or by leaves below it."""
 
     __slots__ = ("asked", "code", "high", "low", "near")
 
@@ -58,7 +67,7 @@ class _Part:
         self.asked = Code("")
 
     def next(self) -> Code:
-        """The prefix to ask."""
+        """Choose the prefix to ask, and return it."""
         length = (self.low + self.high) // 2
         while self.near:
             near = self.near.pop(0)
@@ -69,14 +78,16 @@ class _Part:
         return self.asked
 
     def begin_anew(self) -> None:
-        """What was known holds no longer; what was asked last is asked first."""
+        """Forget what was known, as it does not hold any more; what was asked last is asked first."""
         last = len(self.asked)
         self.low, self.high, self.near = -1, len(self.code) + 1, [last, last - 1, last + 1]
 
 
 class Walk:
-    """One walk. `goal` is the smallest region around what is walked to; `below` names the halves of a region that it
-    meets; `guess` is how deep a leaf at or above the goal may lie, if there is anything to guess from.
+    """A walk.
+
+    `goal` is the smallest region around what is walked to; `below` names the halves of a region that it meets; `guess`
+    is how deep a leaf at or above the goal may lie, if there is anything to guess from.
     """
 
     def __init__(self, goal: Code, below: Callable[[Code], Iterable[Code]], guess: int | None = None) -> None:
@@ -88,25 +99,25 @@ class Walk:
         self._asked: dict[Code, list[_Part]] = {}
         self._paused: list[_Part] = []
         self.steps = 0
-        """How many regions were asked."""
+        """The number of regions that were asked."""
         self.rounds = 0
-        """How often it paused since something was served."""
+        """The number of pauses since something was served."""
 
     @property
     def is_done(self) -> bool:
-        """Whether all is served."""
+        """Return whether all is served."""
         return not self._parts
 
     @property
     def is_paused(self) -> bool:
-        """Whether some part waits to begin anew."""
+        """Return whether some part waits to begin anew."""
         return any(map(self._is_open, self._paused))
 
     def _is_open(self, part: _Part) -> bool:
         return self._parts.get(part.code) is part
 
     def ready(self) -> list[Code]:
-        """The regions to ask now, none twice at a time; each is to be answered."""
+        """Return the regions to ask now, none twice at a time; each is to be answered."""
         out: list[Code] = []
         while self._fresh and len(self._asked) < ASKED_MAX:
             part = self._fresh.popleft()
@@ -122,7 +133,7 @@ class Walk:
         return out
 
     def answered(self, code: Code, verdict: Verdict) -> None:
-        """A region has answered."""
+        """Take the answer of a region."""
         parts = [part for part in self._asked.pop(code, ()) if self._is_open(part)]
         if verdict is Verdict.SERVED:
             self.rounds = 0
@@ -156,12 +167,12 @@ class Walk:
             self._fresh.append(self._parts[half])
 
     def gaps(self) -> list[Code]:
-        """Interior regions of which a half is said to be absent."""
+        """Return interior regions of which a half is said to be absent."""
         gaps = [part for part in self._paused if self._is_open(part) and 0 <= part.low == part.high - 1]
         return list(dict.fromkeys(Code(part.code[: part.low]) for part in gaps))
 
     def resume(self) -> None:
-        """The pause is over."""
+        """Go on after a pause."""
         self.rounds += 1
         paused, self._paused = self._paused, []
         for part in filter(self._is_open, paused):
@@ -170,7 +181,7 @@ class Walk:
 
 
 class LeafCache:
-    """Leaves as walks found them. Nothing depends on it: one that is no leaf any more says so."""
+    """Leaves as walks found them. Nothing depends on it: a region that is no leaf any more says so."""
 
     def __init__(self, limit: int = CACHE_MAX) -> None:
         self._limit = limit
@@ -180,7 +191,7 @@ class LeafCache:
         return len(self._leaves)
 
     def find(self, goal: Code) -> Code | None:
-        """The deepest leaf that is known at or above a region."""
+        """Return the deepest leaf that is known at or above a region."""
         for length in range(len(goal), -1, -1):
             code = Code(goal[:length])
             if code in self._leaves:
@@ -190,13 +201,13 @@ class LeafCache:
         return None
 
     def guess(self, goal: Code) -> int | None:
-        """How deep the leaf at or above a region may lie: as it was known, else as deep as another one."""
+        """Return how deep the leaf at or above a region may lie: as it was known, else as deep as another one."""
         leaf = self.find(goal)
         leaf = next(reversed(self._leaves), None) if leaf is None else leaf
         return None if leaf is None else len(leaf)
 
     def learn(self, code: Code, verdict: Verdict) -> None:
-        """A region has answered."""
+        """Learn from the answer of a region."""
         self._leaves.pop(code, None)
         if verdict is Verdict.SERVED:
             for length in range(len(code)):
@@ -209,10 +220,14 @@ class LeafCache:
 # -- walks on the network ----------------------------------------------------------------------------------------------
 
 PAUSE_US: Final = SECOND_US // 5
-"""How long a walk waits where things move; doubled each time, up to `PAUSE_US_MAX`."""
+"""How long a walk waits where regions change; doubled each time, up to `PAUSE_US_MAX`."""
 PAUSE_US_MAX: Final = 2 * SECOND_US
 GAP_ROUNDS: Final = 6
-"""After how many pauses in a row a region is told that it misses a half: longer than a split or a merge takes."""
+"""Pauses in a row after which a region is told that it misses a half: longer than a split or a merge takes."""
+
+
+WalkMessage: TypeAlias = MatchRequest | AddEntry | RemoveEntry
+"""A message to each region of a walk, with the region's code."""
 
 
 class _OpenWalk:
@@ -220,7 +235,7 @@ class _OpenWalk:
 
     __slots__ = ("alive", "asked", "done", "message", "stepping", "timer", "told", "walk")
 
-    def __init__(self, walk: Walk, message: Callable[[Code], Message], done: Callable[[int], None]) -> None:
+    def __init__(self, walk: Walk, message: WalkMessage, done: Callable[[int], None]) -> None:
         self.walk = walk
         self.message = message
         self.done = done
@@ -232,7 +247,7 @@ class _OpenWalk:
 
 
 class Walker:
-    """All walks that begin at this node; a `Planter`."""
+    """All walks that begin at this node; an `EntryInstaller`."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -245,11 +260,11 @@ class Walker:
 
     # -- what is walked to ---------------------------------------------------------------------------------------------
 
-    def to_point(self, code: Code, message: Callable[[Code], Message], done: Callable[[int], None]) -> Stop:
+    def to_point(self, code: Code, message: WalkMessage, done: Callable[[int], None]) -> Stop:
         """Find the leaf around a point; `done` gets how many regions were asked."""
         return self._run(Walk(code, lambda _: (), self.cache.guess(code)), message, done)
 
-    def to_box(self, box: Box, message: Callable[[Code], Message], done: Callable[[int], None]) -> Stop:
+    def to_box(self, box: Box, message: WalkMessage, done: Callable[[int], None]) -> Stop:
         """Find all leaves that a box meets."""
         space = self._regions.space
         goal = space.enclosing(box)
@@ -269,12 +284,12 @@ class Walker:
             self._runtime.observe("entry_planted", steps)
             ended.set(None)
 
-        return Installation(ended, self.to_box(self._box(entry), lambda code: AddEntry(code, item), done))
+        return Installation(ended, self.to_box(self._box(entry), AddEntry("", item), done))
 
     def uninstall(self, home: HomeId, number: int, entry: Entry) -> Signal[None]:
         """Take an entry out of all leaves that it meets."""
         gone: Signal[None] = Signal()
-        self.to_box(self._box(entry), lambda code: RemoveEntry(code, home, number), lambda _: gone.set(None))
+        self.to_box(self._box(entry), RemoveEntry("", home, number), lambda _: gone.set(None))
         return gone
 
     def _box(self, entry: Entry) -> Box:
@@ -284,7 +299,7 @@ class Walker:
 
     # -- walks under way -----------------------------------------------------------------------------------------------
 
-    def _run(self, walk: Walk, message: Callable[[Code], Message], done: Callable[[int], None]) -> Stop:
+    def _run(self, walk: Walk, message: WalkMessage, done: Callable[[int], None]) -> Stop:
         running = _OpenWalk(walk, message, done)
         self._step(running)
         return lambda: self._stop(running)
@@ -297,9 +312,9 @@ class Walker:
             self._runtime.cancel(running.timer)
 
     def _step(self, running: _OpenWalk) -> None:
-        """Ask whoever is to be asked."""
+        """Ask the regions that are to be asked now."""
         if running.stepping or not running.alive:
-            return  # a region here has answered at once; whoever asked it looks again
+            return  # a region here has answered at once; the caller looks again
         running.stepping = True
         walk = running.walk
         while running.alive and (codes := walk.ready()):
@@ -347,7 +362,7 @@ class Walker:
                 self._step(running)
 
         running.asked[code] = 0
-        number = self._regions.ask(code, running.message(code), answered)
+        number = self._regions.ask(code, msgspec.structs.replace(running.message, code=code), answered)
         if code in running.asked:
             running.asked[code] = number
 

@@ -1,13 +1,12 @@
-"""The trivial scheme: every event goes to every broker, and each home filters for its own subscribers.
+"""The scheme `flood`: every event goes to every broker, and each home filters for its own subscribers.
 
 An event travels down a tree that the overlay spans (`Overlay.split`). Each node tells the origin what its homes have,
-a few events at a time; who has not told is sent the event again, straight, until it has. An event is settled when every
-home in the origin's directory has it, and the origin has merged the directory of each of them (`Flooded.digest`): then
-no home that served when the event was published can have been left out, wherever it joined (`protocol.directory`).
+a few events at a time. A home that has not told gets the event again, directly, until it has. An event is fully
+acknowledged when every home in the origin's directory has it, and the origin has merged the directory of each of them
+(`FloodAck.digest`): then no home that served when the event was published can have been left out, wherever it joined
+(`node.cluster.directory`).
 
 Nothing is placed for a subscription: its home is enough.
-
-What brokers say to each other when every event goes to every broker.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ RETRY_US: Final = SECOND_US
 """How long a home may take to tell, before the event is sent to it again; doubled each time, up to `RETRY_MAX_US`."""
 RETRY_MAX_US: Final = 8 * SECOND_US
 RETRY_EVENTS_MAX: Final = 64
-"""How many events are sent to one home again at one time."""
+"""Events that are sent to one home again at one time."""
 TELL_US: Final = 20_000
 """How long a node waits after it has told an origin, collecting what its homes have, before it tells again."""
 ABOVE_MAX: Final = 512
-"""How many numbers above the floor are told at one time."""
+"""Numbers above the floor that are told at one time."""
 
 
 class _OpenEvent:
-    """An event on its way: which homes have not told that they have it."""
+    """An event on its way, and the homes that have not told that they have it."""
 
     __slots__ = ("content", "since", "waiting")
 
@@ -56,7 +55,7 @@ class _OpenEvent:
 
 
 class Flood:
-    """One node's part."""
+    """The scheme `flood` at one node."""
 
     def __init__(self, runtime: Runtime, overlay: Overlay, home_manager: HomeManager) -> None:
         self._runtime = runtime
@@ -70,58 +69,58 @@ class Flood:
         self._retry: dict[HomeId, tuple[int, int]] = {}  # home -> when to send again, and how long to wait then
         self._homes: dict[HomeId, None] = {}
         self._ticking = False
-        home_manager.directory.listen(self._learnt)
+        home_manager.directory.listen(self._directory_changed)
 
     def handlers(self) -> dict[type[Message], Handler]:
-        """Which messages are the scheme's."""
-        return {FloodEvent: self._flooding, FloodAck: self._flooded}  # type: ignore[dict-item]
+        """Return the handlers of the scheme's messages."""
+        return {FloodEvent: self._flood_event, FloodAck: self._flood_ack}  # type: ignore[dict-item]
 
     def tune(self, feedback: Feedback) -> None:
-        """Every event goes everywhere, whatever it is like."""
+        """Do nothing: every event goes everywhere, whatever it is like."""
 
     def found(self, homes: Sequence[HomeId]) -> None:
-        """Nothing is shared out among homes."""
+        """Do nothing: nothing is shared out among homes."""
 
     def start(self) -> None:
-        """Nothing is to be prepared."""
+        """Do nothing: there is nothing to prepare."""
 
     def home_started(self, home: Home) -> None:
-        """The directory tells where homes are."""
+        """Do nothing: the directory tells where homes are."""
 
     def home_stopped(self, home: HomeId) -> None:
-        """The directory tells where homes are."""
+        """Do nothing: the directory tells where homes are."""
 
     def is_free(self, home: Home) -> bool:
-        """Nothing is kept at a home for others."""
+        """Return true: nothing is kept at a home for others."""
         return True
 
     def free(self, home: Home) -> None:
-        """It is free."""
+        """Do nothing: a home is always free."""
 
     def delivered(self, key: Key, body: Message, origin: Peer, hops: int) -> None:
-        """Nothing is routed by key."""
+        """Count a message that can be none of the scheme's: nothing is routed by key."""
         self._runtime.observe("message_unexpected")
 
     def neighbours_changed(self) -> None:
-        """Nothing depends on what this node is responsible for."""
+        """Do nothing: nothing depends on the keys of this node."""
 
     def place(self, home: bytes, name: str) -> Signal[None]:
-        """Place nothing: the home is enough."""
+        """Call `then`: a subscription needs no more than its home."""
         return DONE
 
     def when_placed(self, home: bytes, name: str) -> Signal[None]:
-        """Return a signal that is set: the home is enough."""
+        """Call `then`: a subscription needs no more than its home."""
         return DONE
 
     def may_reach(self, event: EventKey, home: HomeId) -> bool:
-        """Whoever has told that it has an event need not wait for it."""
+        """Return whether a home has not told yet that it has an event."""
         open_events = self._open.get((event.home, event.stream), {}).get(event.number)
         return open_events is None or home in open_events.waiting
 
     # -- sending -------------------------------------------------------------------------------------------------------
 
     def publish(self, event: EventKey, content: bytes) -> None:
-        """Send an event to everyone; again and again to those who do not tell that they have it."""
+        """Send an event to everyone, and again to those that do not tell that they have it."""
         stream = self._open.setdefault((event.home, event.stream), {})
         if event.number in stream:
             return
@@ -145,7 +144,7 @@ class Flood:
         home.take(event, content).then(lambda _: self._has(home.id, event.home, event.stream, 0, (event.number,)))
 
     def _has(self, home: HomeId, source: HomeId, stream: int, floor: int, above: Collection[int]) -> None:
-        """A home has the events of a stream up to a number, and some above."""
+        """Note that a home has the events of a stream up to a number, and some above."""
         open_events = self._open.get((source, stream))
         if not open_events:
             return
@@ -201,7 +200,7 @@ class Flood:
         for event, settled, content in wanted[:RETRY_EVENTS_MAX]:
             self._runtime.send(host, FloodEvent(event, self._runtime.me, settled, 1, None, content))
 
-    def _learnt(self, entries: list[Entry]) -> None:
+    def _directory_changed(self, entries: list[Entry]) -> None:
         for entry in entries:
             self._retry.pop(entry.home, None)
             if entry.gone:
@@ -216,7 +215,7 @@ class Flood:
 
     # -- receiving -----------------------------------------------------------------------------------------------------
 
-    def _flooding(self, source: Peer, message: FloodEvent) -> None:
+    def _flood_event(self, source: Peer, message: FloodEvent) -> None:
         event = message.event
         stream = (event.home, event.stream)
         forwarded = self._forwarded.get(stream)
@@ -263,7 +262,7 @@ class Flood:
         told = tuple([HomeProgress(*about, done.floor, _first(done)) for about, done in to_tell.items()])
         self._runtime.send(origin, FloodAck(self._home_manager.directory.digest, told))
 
-    def _flooded(self, source: Peer, message: FloodAck) -> None:
+    def _flood_ack(self, source: Peer, message: FloodAck) -> None:
         directory = self._home_manager.directory
         if directory.has_merged(message.digest):
             self._count(message.done)
@@ -294,7 +293,7 @@ def _first(done: SequenceSet) -> tuple[int, ...]:
 # -- messages ----------------------------------------------------------------------------------------------------------
 
 
-class FloodEvent(Message, frozen=True, array_like=True, gc=False, tag="flooding"):
+class FloodEvent(Message, frozen=True, tag="flooding"):
     """An event; `scope` is the part of the overlay to pass it on to, None for nobody.
 
     `settled`: all events of its stream up to this number have reached everyone.
@@ -309,7 +308,7 @@ class FloodEvent(Message, frozen=True, array_like=True, gc=False, tag="flooding"
 
 
 class HomeProgress(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a home has of a stream: all up to `floor`, and some above."""
+    """The events of a stream that a home has: all up to `floor`, and some above."""
 
     home: HomeId
     source: HomeId
@@ -318,8 +317,8 @@ class HomeProgress(msgspec.Struct, frozen=True, array_like=True, gc=False):
     above: tuple[int, ...]
 
 
-class FloodAck(Message, frozen=True, array_like=True, gc=False, tag="flooded"):
-    """What homes of the sender have, and the digest of its directory."""
+class FloodAck(Message, frozen=True, tag="flooded"):
+    """Tells what the homes of the sender have, and the digest of its directory."""
 
     digest: bytes
     done: tuple[HomeProgress, ...]

@@ -1,33 +1,28 @@
-"""From an event to the SubIDs that match it (papers A, section 3.2, and B, sections 5 and 6).
+"""Collection: from an event to the SubIDs that match it, and their homes (papers A, section 3.2, and B, sections 5, 6).
 
 An event asks for the lists of each of its attributes: a *group* of lookups. A string of length l asks at every
 beginning and every end of it, of which the whole is one: at most 2l - 1 keys, where the paper has 1 + 2l, and at the
 attribute's any key. Everything else asks at one key (at two, if its schema should have refused it). And every event
 asks at the always key, for conjunctions that need no attribute: it is part of k, the nodes contacted.
 
-Three ways to bring together what the lists say; all give exactly the conjunctions that accept the event:
+Three modes bring together what the lists say; all give exactly the conjunctions that accept the event:
 
-- *coordinated*: everyone answers the origin, and a SubID matches that was found under every attribute it declares;
+- *coordinated*: all lists answer the origin, and a SubID matches that was found under every attribute it declares;
 - *distributed*: the groups one after the other, the most selective first. A group's first node collects what its group
   found, filters it and what came from the group before against each other, and passes the rest on, at last to the
   origin;
-- *hybrid*: so too, but a SubID all of whose attributes are checked goes to the origin at once.
+- *hybrid*: the same, but a SubID all of whose attributes are checked goes to the origin at once.
 
-What is here only moves sets; `Lists.answer` makes them, and the network carries them.
-
-How the origin brings an event to the homes of the SubIDs that match it (paper B, section 5.1).
-
-What a list node holds, and what it answers (papers A, section 3.2, and B, section 5).
-
-Asked at a key, it gives the SubIDs of the entries over that key that the event may satisfy: the constraint accepts the
-event's value, the event has every attribute that the SubID declares, and none that must be missing. What cannot match
-is left out here, at every node, and never travels. (As printed, SubIDs that declare an attribute which the event lacks
-go all the way, and arrive.)
+`AttributeLists` is what a list node holds. Asked at a key, it gives the SubIDs of the entries over that key that the
+event may satisfy: the constraint accepts the event's value, the event has every attribute that the SubID declares, and
+none that must be missing. What cannot match is left out at every node, and never travels. (As printed, SubIDs that
+declare an attribute which the event lacks go all the way, and arrive.)
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from math import log2
@@ -37,7 +32,10 @@ from meetpoint.api.ids import HomeId, Key
 from meetpoint.language.filters.constraints import Constraint, accepts
 from meetpoint.language.schema.schema import Attribute, Schema
 from meetpoint.language.values import Kind, Type, kind_of
-from meetpoint.schemes.lists.entries import EVERY_EVENT, ListEntry, ListSort
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.placement.messages import Entry
+from meetpoint.placement.ownership.ownership import RangeListener
+from meetpoint.schemes.lists.entries import EVERY_EVENT, ListEntry, ListSort, unpack
 from meetpoint.schemes.lists.number_lines import Grid, Span, contains
 from meetpoint.schemes.lists.subids import AttributeSet, FlatEvent, SubId, count
 from meetpoint.schemes.lists.value_hash import PART_MAX, Hashing
@@ -47,6 +45,7 @@ __all__ = [
     "AttributeOrder",
     "CollectionMode",
     "Group",
+    "ListStore",
     "Lookup",
     "coordinated",
     "dht_lookups",
@@ -56,6 +55,7 @@ __all__ = [
     "hybrid_step",
     "is_walk_cheaper",
     "pack_order",
+    "read_entry",
     "read_order",
 ]
 
@@ -69,7 +69,7 @@ class CollectionMode(StrEnum):
 
 
 class Lookup(NamedTuple):
-    """What an event asks for at a key: lists of an attribute."""
+    """A request of an event at a key: the lists of an attribute."""
 
     key: Key
     attribute: str
@@ -91,14 +91,15 @@ _BOTH = (ListSort.VALUE, ListSort.ANY)
 
 
 PACKED_MAX = 255
-"""Of how many attributes an order is told. With more, all brokers go by names."""
+"""Attributes whose order is told. With more, all brokers go by names."""
 
 
 class AttributeOrder:
-    """In which order attributes are asked for: the most selective first.
+    """The order in which attributes are asked for: the most selective first.
 
-    Those named first, as `Feedback.attribute_order` names them. The others by the size of their domains, the largest
-    first (paper B, section 6); what nobody has bounded counts as endless. Among equals by name.
+    First come those named in `first`, as `Feedback.attribute_order` names them. The others follow by the size of their
+    domains, the largest first (paper B, section 6); an attribute that nobody has bounded counts as endless. Among
+    equals by name.
     """
 
     def __init__(self, schema: Schema | None = None, first: Sequence[str] = ()) -> None:
@@ -106,18 +107,18 @@ class AttributeOrder:
         self._sizes = {} if schema is None else {attribute.name: domain_size(attribute) for attribute in schema}
 
     def key(self, name: str) -> tuple[int, float, str]:
-        """To sort by."""
+        """Return the key to sort an attribute by."""
         return self._places.get(name, len(self._places)), -self._sizes.get(name, math.inf), name
 
 
 def pack_order(names: Iterable[str], order: AttributeOrder) -> bytes:
-    """An order of an event's attributes: their places in the order of the alphabet; none where they are too many."""
+    """Pack an order of attributes: their places in alphabetical order; nothing where they are too many."""
     plain = sorted(names)
     return bytes(map(plain.index, sorted(plain, key=order.key))) if len(plain) <= PACKED_MAX else b""
 
 
 def read_order(names: Iterable[str], packed: bytes) -> AttributeOrder | None:
-    """The order that was packed for the same attributes; None where it is none of them."""
+    """Read an order that was packed for the same attributes; None where it is malformed."""
     plain = sorted(names)
     if len(plain) > PACKED_MAX:
         return AttributeOrder()
@@ -127,7 +128,7 @@ def read_order(names: Iterable[str], packed: bytes) -> AttributeOrder | None:
 
 
 def domain_size(attribute: Attribute) -> float:
-    """How many values a declared attribute may have."""
+    """Return how many values a declared attribute may have."""
     if attribute.type is Type.BOOLEAN:
         return 2
     grid = None if attribute.type is Type.STRING else Grid.of(attribute)
@@ -135,9 +136,9 @@ def domain_size(attribute: Attribute) -> float:
 
 
 def groups_of(hashing: Hashing, event: FlatEvent, order: AttributeOrder, others: Sequence[Hashing] = ()) -> list[Group]:
-    """What an event asks for, attribute by attribute in order; at last, what is there for every event.
+    """Return the lookups of an event, attribute by attribute in order; the last group is there for every event.
 
-    `others` are further scales under which numbers may lie (`rescaling`).
+    `others` are further scales under which numbers may lie (`value_hash`).
     """
     groups = [
         Group(name, tuple(_lookups(hashing, name, event.values[name], others)))
@@ -166,7 +167,7 @@ def _lookups(hashing: Hashing, name: str, value: object, others: Sequence[Hashin
 
 
 def texts_of(value: str) -> list[str]:
-    """The texts under which a string may be found: itself, its beginnings, its ends; none twice."""
+    """Return the texts under which a string may be found: itself, its beginnings, its ends; none twice."""
     length = min(len(value), PART_MAX)
     texts = [value]
     for size in range(length, 0, -1):
@@ -178,7 +179,7 @@ def texts_of(value: str) -> list[str]:
 
 
 def coordinated(found: Mapping[str, Iterable[SubId]]) -> list[SubId]:
-    """The SubIDs that were found under every attribute that they declare, from what was found under each."""
+    """Return the SubIDs that were found under every attribute that they declare."""
     counts: dict[SubId, int] = {}
     for attribute, sub_ids in found.items():
         step = attribute != EVERY_EVENT
@@ -190,7 +191,7 @@ def coordinated(found: Mapping[str, Iterable[SubId]]) -> list[SubId]:
 def distributed_step(
     come: Iterable[SubId], local: Iterable[SubId], attribute: AttributeSet, checked: AttributeSet
 ) -> list[SubId]:
-    """What a group passes on, from what came and what it found.
+    """Return what a group passes on, from what came and what it found.
 
     `attribute` is the group's own, `checked` are those of all groups before. What came and declares the attribute must
     have been found here; what was found here and declares a checked attribute must have come.
@@ -203,7 +204,7 @@ def distributed_step(
 def hybrid_step(
     come: Iterable[SubId], local: Iterable[SubId], attribute: AttributeSet, checked: AttributeSet
 ) -> tuple[list[SubId], list[SubId]]:
-    """What a group tells the origin, since all of its attributes are checked now, and what it passes on."""
+    """Return what a group tells the origin, since all of its attributes are checked now, and what it passes on."""
     now_checked = checked | attribute
     done: list[SubId] = []
     rest: list[SubId] = []
@@ -213,7 +214,7 @@ def hybrid_step(
 
 
 def dht_lookups(mode: CollectionMode, nodes: int) -> int:
-    """How often a key is looked up for an event that contacts so many nodes, one an attribute (section 7.1)."""
+    """Return how many DHT lookups an event takes that contacts so many nodes, one an attribute (section 7.1)."""
     return nodes + 1 if mode is CollectionMode.DISTRIBUTED else 2 * nodes
 
 
@@ -221,7 +222,7 @@ def dht_lookups(mode: CollectionMode, nodes: int) -> int:
 
 
 def homes_of(sub_ids: Iterable[SubId]) -> dict[HomeId, list[int]]:
-    """Each home once, however many of its conjunctions match, with their numbers; in the order of homes."""
+    """Return each home once, in the order of homes, with the numbers of its conjunctions that match."""
     homes: dict[HomeId, list[int]] = {}
     for sub_id in sub_ids:
         homes.setdefault(sub_id.home, []).append(sub_id.number)
@@ -229,9 +230,10 @@ def homes_of(sub_ids: Iterable[SubId]) -> dict[HomeId, list[int]]:
 
 
 def is_walk_cheaper(homes: int, nodes: int) -> bool:
-    """Whether one walk round a ring of so many nodes takes no more hops than a way to each of so many homes.
+    """Return whether one walk round a ring takes no more hops than a way to each home.
 
-    Unicasts where k * ½ log2 N < N, else the walk. Deviation: the paper's k counts SubIDs; homes are what is contacted.
+    Paper B, section 5.1: unicasts where k * ½ log2 N < N, else the walk. Deviation: the paper's k counts SubIDs; homes
+    are what is contacted.
     """
     return homes * log2(nodes) / 2 >= nodes
 
@@ -239,11 +241,11 @@ def is_walk_cheaper(homes: int, nodes: int) -> bool:
 # -- lists at a node ---------------------------------------------------------------------------------------------------
 
 _Alike: TypeAlias = dict[Constraint, dict[ListEntry, None]]
-"""Entries by their constraint, which is asked once for all of them."""
+"""Entries by their constraint, which is evaluated once for all of them."""
 
 
 class _List:
-    """One list of one attribute: entries at single keys, and over longer spans."""
+    """A list of one attribute: entries at single keys, and over longer spans."""
 
     __slots__ = ("points", "spans")
 
@@ -271,18 +273,18 @@ class AttributeLists:
         self._count = 0
 
     def __len__(self) -> int:
-        """How many entries there are."""
+        """Return how many entries there are."""
         return self._count
 
     def add(self, entry: ListEntry) -> None:
-        """Hold an entry; one that is held already is no matter."""
+        """Add an entry; do nothing where it is there already."""
         table = self._lists.setdefault((entry.attribute, entry.sort), _List()).table(entry)
         held = table.setdefault((entry.low, entry.high), {}).setdefault(entry.constraint, {})
         self._count += entry not in held
         held[entry] = None
 
     def discard(self, entry: ListEntry) -> None:
-        """Hold an entry no longer; one that is not held is no matter."""
+        """Remove an entry; do nothing where it is not there."""
         if (lists := self._lists.get((entry.attribute, entry.sort))) is None:
             return
         table = lists.table(entry)
@@ -301,7 +303,7 @@ class AttributeLists:
             del self._lists[entry.attribute, entry.sort]
 
     def answer(self, lookup: Lookup, event: FlatEvent) -> list[SubId]:
-        """The SubIDs that an event may satisfy, from the lists that a lookup asks for; none twice."""
+        """Return the SubIDs that an event may satisfy, from the lists that a lookup asks for; none twice."""
         value = True if lookup.attribute == EVERY_EVENT else event.values[lookup.attribute]
         has_all, has_none = event.attributes.has_all, event.attributes.has_none
         found: dict[SubId, None] = {}
@@ -316,3 +318,51 @@ class AttributeLists:
                             if has_all(entry.sub_id.attributes) and has_none(entry.absent):
                                 found[entry.sub_id] = None
         return list(found)
+
+
+class ListStore(RangeListener):
+    """The lists of all homes here."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.lists: dict[HomeId, AttributeLists] = {}
+        self._entries: dict[tuple[HomeId, str], ListEntry] = {}
+        self._names: Counter[tuple[HomeId, ListEntry]] = Counter()  # what was left and is wanted again lies here twice
+
+    def began(self, home: HomeId, owed_us: int | None) -> None:
+        """Start a home that owns ranges here."""
+        self.lists.setdefault(home, AttributeLists())
+
+    def ended(self, home: HomeId) -> None:
+        """Forget a home that owns nothing here any more."""
+        self.lists.pop(home, None)
+        for key in [key for key in self._entries if key[0] == home]:
+            del self._names[home, self._entries.pop(key)]
+
+    def added(self, home: HomeId, name: str, entry: Entry) -> None:
+        """Add an entry to the lists of a home here."""
+        read = read_entry(entry)
+        if read is None:
+            self._runtime.observe("entry_malformed")
+        else:
+            self._entries[home, name] = read
+            self._names[home, read] += 1
+            self.lists[home].add(read)
+
+    def removed(self, home: HomeId, name: str) -> None:
+        """Remove an entry from the lists of a home here."""
+        read = self._entries.pop((home, name), None)
+        if read is None:
+            return
+        self._names[home, read] -= 1
+        if not self._names[home, read]:
+            del self._names[home, read]
+            self.lists[home].discard(read)
+
+
+def read_entry(entry: Entry) -> ListEntry | None:
+    """Read an entry as it is placed; None where a peer sent something else."""
+    try:
+        return unpack(Key(entry.low), Key(entry.high), entry.body)
+    except ValueError:
+        return None

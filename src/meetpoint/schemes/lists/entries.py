@@ -1,4 +1,4 @@
-"""From a conjunction to what is placed for it (papers A, section 3.1, and B, section 4): an entry for each attribute.
+"""Entries of the scheme `lists`: one for each attribute of a conjunction (papers A, section 3.1, and B, section 4).
 
 An entry lies over a span of keys, in one of two lists that an attribute has at a node: VALUE, where events ask by their
 value, and ANY, where they ask whatever the value is.
@@ -9,7 +9,7 @@ value, and ANY, where they ask whatever the value is.
 | LIKE 'OT%', '%SE', 'N%E', all with a fixed beginning or end | VALUE, the key of the longer; of the first if equal |
 | other strings: `!=`, ranges, NOT LIKE, '%YS%', '%' alone, very long IN | ANY, the attribute's any key |
 | a boolean | VALUE, the key of each value |
-| numbers and timestamps | VALUE, where `lines` says |
+| numbers and timestamps | VALUE, where `number_lines` says |
 | IS NOT NULL | ANY: the any key of a string, else the whole ring |
 | IS NULL | nowhere: it goes along with the other entries; alone, with the always key |
 
@@ -56,11 +56,11 @@ from meetpoint.schemes.lists.value_hash import PART_MAX, Hashing
 __all__ = ["EVERY_EVENT", "ListEntry", "ListSort", "difference", "entries_of", "next_point", "pack", "unpack"]
 
 EVERY_EVENT: Final = ""
-"""In place of an attribute, for what lies at the always key: no attribute has this name."""
+"""In place of an attribute, for entries at the always key: no attribute has this name."""
 
 
 class ListSort(IntEnum):
-    """Which of an attribute's two lists at a node."""
+    """The two lists that an attribute has at a node."""
 
     VALUE = 0
     """Asked for with a value."""
@@ -80,7 +80,7 @@ class ListEntry(msgspec.Struct, frozen=True, gc=False):
     absent: Declared
     """Attributes that an event must not have."""
     scale: bytes = b""
-    """The name of the scale by which it lies where it does; empty for one that the network began with."""
+    """The name of the scale by which the entry is placed; empty for a scale that the network began with."""
 
 
 class _Packed(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -93,13 +93,13 @@ class _Packed(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class _Scaled(_Packed, frozen=True, array_like=True, gc=False):
-    """One that lies by a scale with a name: all others are as they were before there were any."""
+    """An entry that is placed by a scale with a name: others travel as they did before scales had names."""
 
     scale: bytes = b""
 
 
 def entries_of(hashing: Hashing, conjunction: Conjunction, home: HomeId, number: int) -> tuple[ListEntry, ...]:
-    """All that is placed for a conjunction of a home, which has a number for it."""
+    """Return all entries of a conjunction of a home, which has a number for it."""
     placed: list[tuple[str, Constraint]] = []
     absent: list[str] = []
     for spelt, constraint in conjunction.constraints:
@@ -121,7 +121,7 @@ def entries_of(hashing: Hashing, conjunction: Conjunction, home: HomeId, number:
 
 
 def _pieces(hashing: Hashing, name: str, constraint: Constraint) -> tuple[ListSort, Iterable[tuple[Span, Constraint]]]:
-    """In which list, and over which keys, the parts of a constraint lie."""
+    """Return in which list, and over which keys, the parts of a constraint lie."""
     match constraint:
         case NumberSet():
             return ListSort.VALUE, hashing.line(name, Kind.NUMBER).pieces(constraint)
@@ -147,7 +147,7 @@ def _at(key: Key) -> Span:
 
 
 def _longest_part(constraint: TextSet) -> str:
-    """The longest text that every accepted string is known to begin or to end with, as far as one is asked for."""
+    """Return the longest text, of those asked for, with which every accepted string begins or ends."""
     longest = ""
     for pattern in constraint.like:
         head = pattern.pieces[0].partition(ANY_CHAR)[0][:PART_MAX]
@@ -157,15 +157,16 @@ def _longest_part(constraint: TextSet) -> str:
 
 
 def difference(old: Iterable[ListEntry], new: Iterable[ListEntry]) -> tuple[list[ListEntry], list[ListEntry]]:
-    """What an update places and what it removes; what both have stays where it is."""
+    """Return what an update places and what it removes; what both have stays where it is."""
     before, after = dict.fromkeys(old), dict.fromkeys(new)
     return [entry for entry in after if entry not in before], [entry for entry in before if entry not in after]
 
 
 def next_point(hashing: Hashing, entry: ListEntry, after: bytes) -> Key | None:
-    """The next key of an entry, after one of it, at which an event may ask: who has none need not have the entry.
+    """Return the next key of an entry, after one of it, at which an event may ask.
 
-    Where the entry lies by another scale than the hashing has, it is the very next one.
+    Nodes that own no such key need not have the entry. Where the entry lies by another scale than the hashing has, it
+    is the very next key.
     """
     span = entry.low, entry.high
     kind = kind_accepted(entry.constraint)
@@ -178,14 +179,14 @@ def next_point(hashing: Hashing, entry: ListEntry, after: bytes) -> Key | None:
 
 
 def pack(entry: ListEntry) -> bytes:
-    """An entry without its keys, as bytes."""
+    """Pack an entry without its keys."""
     text = "" if entry.attribute == EVERY_EVENT else render_constraint(entry.attribute, entry.constraint)
     packed = (entry.sub_id, text, entry.sort, entry.absent)
     return msgspec.msgpack.encode(_Scaled(*packed, entry.scale) if entry.scale else _Packed(*packed))
 
 
 def unpack(low: Key, high: Key, body: bytes) -> ListEntry:
-    """The entry over a span; ValueError where the bytes are none."""
+    """Unpack the entry over a span; ValueError where the bytes are malformed."""
     try:
         packed = msgspec.msgpack.decode(body, type=_Scaled)
         conjunctions = parse_filter(packed.constraint).conjunctions if packed.constraint else ()

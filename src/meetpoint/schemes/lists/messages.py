@@ -1,4 +1,4 @@
-"""What brokers that run `lists` say to each other."""
+"""Messages between brokers that run `lists`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ __all__ = [
 ]
 
 
-class ListQuery(Message, frozen=True, array_like=True, gc=False, tag="collect"):
-    """Errand: which SubIDs in lists of an attribute may an event with this value, and these attributes, satisfy?"""
+class ListQuery(Message, frozen=True, tag="collect"):
+    """Keyed request: the SubIDs in lists of an attribute that an event with this value and these attributes may
+    satisfy.
+    """
 
     attribute: str
     sorts: tuple[ListSort, ...]
@@ -31,49 +33,49 @@ class ListQuery(Message, frozen=True, array_like=True, gc=False, tag="collect"):
     attributes: Declared
 
 
-class ListReply(Message, frozen=True, array_like=True, gc=False, tag="collected"):
-    """These."""
+class ListReply(Message, frozen=True, tag="collected"):
+    """The SubIDs that were found."""
 
     sub_ids: tuple[SubId, ...]
 
 
-class ChainStep(Message, frozen=True, array_like=True, gc=False, tag="chain"):
-    """Errand: collect for a group of an event's lookups, filter what came, and pass the rest on to the next group."""
+class ChainStep(Message, frozen=True, tag="chain"):
+    """Keyed request: collect for a group of an event, filter what came, and pass the rest to the next group."""
 
     origin: Peer
     attempt: int
     group: int
     told: int
-    """How many groups before this one have told the origin something."""
+    """The number of groups before this one that have told the origin something."""
     event: EventKey
     content: bytes
     sub_ids: tuple[SubId, ...]
     order: bytes = b""
-    """In which order the event's attributes are asked for, as its origin has it (`collecting.pack_order`)."""
+    """The order of the event's attributes, as its origin has it (`collection.pack_order`)."""
     scales: tuple[bytes, ...] = ()
-    """By which scales its numbers are looked for (`rescaling.Hashings.names`); none: those the network began with."""
+    """The scales of its numbers (`value_hash.HashingVersions.names`); none: those that the network began with."""
 
 
-class ChainAck(Message, frozen=True, array_like=True, gc=False, tag="accepted"):
-    """It will be done."""
+class ChainAck(Message, frozen=True, tag="accepted"):
+    """Says that a step will be done."""
 
 
-class ChainResult(Query, frozen=True, array_like=True, gc=False, tag="told"):
+class ChainResult(Query, frozen=True, tag="told"):
     """SubIDs that match, from one group of an event's lookups; the last group ends the chain."""
 
     attempt: int
     group: int
     of: int
-    """How many groups tell something, this one among them: known by the last, 0 for the others."""
+    """The number of groups that tell something, this one among them: known by the last, 0 for the others."""
     sub_ids: tuple[SubId, ...]
 
 
-class ChainResultAck(Reply, frozen=True, array_like=True, gc=False, tag="heard"):
-    """They are here."""
+class ChainResultAck(Reply, frozen=True, tag="heard"):
+    """Says that a result has come."""
 
 
-class DeliverToHomes(Message, frozen=True, array_like=True, gc=False, tag="carry"):
-    """Errand: bring an event to those of some homes that are here, each with the numbers that matched."""
+class DeliverToHomes(Message, frozen=True, tag="carry"):
+    """Keyed request: bring an event to those of some homes that are here, each with the numbers that matched."""
 
     event: EventKey
     settled: int
@@ -81,8 +83,8 @@ class DeliverToHomes(Message, frozen=True, array_like=True, gc=False, tag="carry
     content: bytes
 
 
-class DeliverToHomesAck(Message, frozen=True, array_like=True, gc=False, tag="carried"):
-    """These homes have it."""
+class DeliverToHomesAck(Message, frozen=True, tag="carried"):
+    """The homes here that have the event."""
 
     homes: tuple[HomeId, ...]
 

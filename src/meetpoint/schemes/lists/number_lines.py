@@ -1,4 +1,4 @@
-"""Numbers and timestamps of one attribute on the ring: at which keys an event asks, over which keys a constraint lies.
+"""Numbers and timestamps of one attribute on the ring: the keys at which events ask, and over which constraints lie.
 
 Where a schema says how far apart values are, only those values have keys: 8.30 < Price < 8.70 at 0.01 lies at the keys
 of 39 values (paper A, section 3.1.1), or over the arc from the first to the last of them. An event between two of these
@@ -43,7 +43,7 @@ __all__ = [
 
 
 Ordered: TypeAlias = NumberSet | TimestampSet
-"""Constraints on what lies on a line."""
+"""Constraints on numbers or timestamps."""
 Span: TypeAlias = tuple[Key, Key]
 """The keys from the first clockwise to the second, both included: one key where they are the same."""
 
@@ -52,7 +52,7 @@ _CACHED_MAX = 1_024
 
 
 def contains(span: Span, key: bytes) -> bool:
-    """Whether a key lies on a span."""
+    """Return whether a key lies on a span."""
     low, high = span
     return low <= key <= high if low <= high else key >= low or key <= high
 
@@ -70,7 +70,7 @@ class Grid:
 
     @staticmethod
     def of(attribute: Attribute) -> Grid | None:
-        """The values of a declared attribute; None where they may lie anywhere."""
+        """Return the values of a declared attribute; None where they may lie anywhere."""
         step = step_of(attribute)
         if step is None:
             return None
@@ -81,23 +81,23 @@ class Grid:
         return grid
 
     def below(self, x: Real) -> Real:
-        """The nearest value that is x or less; beyond the ends, the end."""
+        """Return the nearest value that is x or less; beyond the ends, the end."""
         return max(self.low, min(self._down(x, False), self.high))
 
     def around(self, x: Real) -> tuple[Real, ...]:
-        """The value that is x, or the two that it lies between; beyond the ends, the end."""
+        """Return the value that is x, or the two that it lies between; beyond the ends, the end."""
         low = self.below(x)
         return (low,) if low == x or not self.low <= x < self.high else (low, low + self.step)
 
     def within(self, interval: Interval) -> tuple[Real, Real]:
-        """The first and the last value in an interval of measures; where there is none, the one below it, twice."""
+        """Return the first and the last value in an interval; where there is none, the value below it, twice."""
         low, high = _ends(interval)
         first = max(self._up(low, interval.low_open), self.low)
         last = min(self._down(high, interval.high_open), self.high)
         return (first, last) if first <= last else (self.below(low), self.below(low))
 
     def count(self, first: Real, last: Real) -> float:
-        """How many values there are from one to another."""
+        """Return how many values there are from one to another."""
         if isinstance(first, float) or isinstance(last, float):
             return math.inf
         return nearest_double((last - first) // self.step + 1)
@@ -122,7 +122,7 @@ def _ends(interval: Interval) -> tuple[Real, Real]:
 
 
 def _measured(constraint: Ordered) -> Intervals:
-    """The measures of all values that a constraint accepts, of whichever class they are."""
+    """Return the measures of all values that a constraint accepts, of whichever class they are."""
     if isinstance(constraint, TimestampSet):
         return normalize(map(_measured_interval, constraint.intervals))
     return normalize(map(_measured_interval, (*constraint.exact, *constraint.for_floats())))
@@ -138,7 +138,10 @@ def _measured_interval(interval: Interval) -> Interval:
 
 
 def _part(constraint: Ordered, low: Real, high: Real, is_open: bool) -> Ordered:
-    """What a constraint accepts between two measures; all of it where floats would see that otherwise than decimals."""
+    """Return what a constraint accepts between two measures.
+
+    All of it, where floats would see that otherwise than decimals.
+    """
     part: Constraint | None
     if isinstance(constraint, TimestampSet):
         part = both(constraint, TimestampSet((_interval(moment(low), moment(high), is_open),)))
@@ -156,12 +159,12 @@ def _interval(low: Bound | None, high: Bound | None, is_open: bool) -> Interval:
 
 
 def _is_short(x: Real) -> bool:
-    """Whether a measure is also that of the double nearest to it."""
+    """Return whether a measure is also that of the double nearest to it."""
     return measure(nearest_double(x)) == x
 
 
 def _decimal(x: Real) -> int | Decimal | None:
-    """A short measure as a literal has it; None for an infinite one."""
+    """Return a short measure as a literal has it; None for an infinite one."""
     double = nearest_double(x)
     if math.isinf(double):
         return None
@@ -179,9 +182,9 @@ class Piece(NamedTuple):
 
 
 def _neighbourhood(grid: Grid | None, first: Real, last: Real) -> tuple[Real, Real, bool]:
-    """Between which measures events ask at a value, or at one of several; and whether both ends are open.
+    """Return between which measures events ask at some values, and whether both ends are open.
 
-    Those from the value before the first to the value after the last; beyond the ends of the line, all.
+    That is from the value before the first to the value after the last; beyond the ends of the line, everything.
     """
     if grid is None:
         return first, last, False
@@ -190,20 +193,20 @@ def _neighbourhood(grid: Grid | None, first: Real, last: Real) -> tuple[Real, Re
 
 
 class NumberLine(Protocol):
-    """What the two ways have in common."""
+    """The numbers of one attribute on the ring, by either hash."""
 
     def keys(self, value: object) -> tuple[Key, ...]:
-        """Where an event with a value asks: mostly one key."""
+        """Return where an event with a value asks: mostly one key."""
 
     def pieces(self, constraint: Ordered) -> tuple[Piece, ...]:
-        """What lies where for a constraint; together the pieces are all of it."""
+        """Return the parts of a constraint, which together are all of it, and where they lie."""
 
     def next_point(self, span: Span, after: bytes) -> Key | None:
-        """The first key on a span, after a key of it, at which an event may ask; None where there is none."""
+        """Return the first key on a span, after a key of it, at which an event may ask; None where there is none."""
 
 
 class PlainLine:
-    """By the plain hash."""
+    """A line by the plain hash."""
 
     def __init__(self, ring: Ring, attribute: str, grid: Grid | None, points_max: int) -> None:
         self._ring = ring
@@ -219,7 +222,7 @@ class PlainLine:
         return tuple([self._hash(value) for value in self._grid.around(x)])
 
     def pieces(self, constraint: Ordered) -> tuple[Piece, ...]:
-        """One for each value; one over the whole ring where they are many."""
+        """Return a piece for each value; one over the whole ring where they are many."""
         points = self._points(_measured(constraint))
         if points is None:
             return (Piece(whole(self._ring), constraint),)
@@ -230,7 +233,7 @@ class PlainLine:
         return Piece((key, key), _part(constraint, *_neighbourhood(self._grid, x, x)))
 
     def _points(self, intervals: Intervals) -> list[Real] | None:
-        """The values in some intervals; None where there are too many."""
+        """Return the values in some intervals; None where there are too many."""
         points: list[Real] = []
         for interval in intervals:
             first, last = _ends(interval) if self._grid is None else self._grid.within(interval)
@@ -243,7 +246,7 @@ class PlainLine:
         return points
 
     def next_point(self, span: Span, after: bytes) -> Key | None:
-        """The very next key: values are anywhere."""
+        """Return the very next key, as values may lie anywhere."""
         return next_key(self._ring, span, after)
 
     def _hash(self, x: Real) -> Key:
@@ -252,7 +255,7 @@ class PlainLine:
 
 
 class OrderedLine:
-    """By an order-preserving hash."""
+    """A line by an order-preserving hash."""
 
     def __init__(self, ring: Ring, attribute: str, grid: Grid | None, scale: Scale, spans_max: int) -> None:
         self._ring = ring
@@ -269,7 +272,7 @@ class OrderedLine:
         return tuple([self._key(offset) for offset in dict.fromkeys(map(self._offset, self._grid.around(x)))])
 
     def pieces(self, constraint: Ordered) -> tuple[Piece, ...]:
-        """One for each interval, those that touch on the ring as one; one for all where they are many."""
+        """Return a piece for each interval, those that touch on the ring as one; one for all where they are many."""
         runs: list[tuple[Real, Real]] = []
         for interval in _measured(constraint):
             first, last = _ends(interval) if self._grid is None else self._grid.within(interval)
@@ -286,7 +289,7 @@ class OrderedLine:
         return self._key(self._offset(first)), self._key(self._offset(last))
 
     def next_point(self, span: Span, after: bytes) -> Key | None:
-        """The key of the next value; the very next key where values may lie anywhere."""
+        """Return the key of the next value; the very next key where values may lie anywhere."""
         following = next_key(self._ring, span, after)
         grid = self._grid
         if following is None or grid is None or isinstance(grid.low, float) or isinstance(grid.high, float):
@@ -312,11 +315,11 @@ class OrderedLine:
 
 
 def whole(ring: Ring) -> Span:
-    """The whole ring."""
+    """Return the whole ring."""
     return ring.key(0), ring.key(-1)
 
 
 def next_key(ring: Ring, span: Span, after: bytes) -> Key | None:
-    """The key of a span that follows one of it; None after the last, and after a key that is not on the span."""
+    """Return the key of a span that follows a key of it; None after the last, and after a key outside of the span."""
     low, high = span
     return ring.add(after, 1) if ring.distance(low, after) < ring.distance(low, high) else None

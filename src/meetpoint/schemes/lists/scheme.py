@@ -1,19 +1,17 @@
 """The scheme `lists`: papers A and B on any overlay that routes keys, corrected.
 
 - A conjunction lies under each of its attributes (`entries`), where the hash says, placed by routing.
-- An event collects what the lists of its attributes say (`collecting`), in one of three ways, and so learns which
+- An event collects what the lists of its attributes say (`collection`), in one of three modes, and so learns which
   conjunctions match. Every SubID that is sent is counted.
 - The origin brings it to their homes: by routing to each, or by one walk round the ring where that is cheaper.
 
 Homes check again what comes, so that a list may hold an old version for a while.
-
-What a network that runs `lists` may choose.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, Literal
@@ -42,11 +40,10 @@ from meetpoint.placement.dissemination.fanout import event_bytes, when_all
 from meetpoint.placement.messages import Entry as Placed
 from meetpoint.placement.messages import Stored, read_attributes
 from meetpoint.placement.ownership.keyed_rpc import Reached
-from meetpoint.placement.ownership.ownership import RangeListener
-from meetpoint.schemes.lists.collection import AttributeLists as Held
 from meetpoint.schemes.lists.collection import (
     AttributeOrder,
     Group,
+    ListStore,
     Lookup,
     coordinated,
     distributed_step,
@@ -55,9 +52,10 @@ from meetpoint.schemes.lists.collection import (
     hybrid_step,
     is_walk_cheaper,
     pack_order,
+    read_entry,
     read_order,
 )
-from meetpoint.schemes.lists.entries import ListEntry, entries_of, next_point, pack, unpack
+from meetpoint.schemes.lists.entries import entries_of, next_point, pack
 from meetpoint.schemes.lists.messages import (
     ChainAck,
     ChainResult,
@@ -75,67 +73,34 @@ from meetpoint.wording import counted
 __all__ = ["Lists", "ListsSettings"]
 
 
-TELL_US: Final = SECOND_US
-"""How long the origin may take to say that it has heard."""
+RESULT_TIMEOUT_US: Final = SECOND_US
+"""How long the origin may take to acknowledge a result."""
 VALUE: Final = "value"
 """The name under which the value of a lookup travels."""
 MOVED_MAX: Final = 50
 MOVE_US: Final = 50_000
-"""When other scales count so many subscriptions are looked at in so long a time."""
+"""When other scales count, so many subscriptions are placed anew in so long a time."""
 RECENT_MAX: Final = 1_024
-"""How many steps of chains a node remembers to have begun: an errand may come twice."""
+"""Steps of chains that a node remembers to have begun: a request may come twice."""
 
 
-class ListStore(RangeListener):
-    """The lists of all homes here."""
+class ListsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of `lists`, the same for all nodes of a network."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self.lists: dict[HomeId, Held] = {}
-        self._entries: dict[tuple[HomeId, str], ListEntry] = {}
-        self._names: Counter[tuple[HomeId, ListEntry]] = Counter()  # what was left and is wanted again lies here twice
-
-    def began(self, home: HomeId, owed_us: int | None) -> None:
-        """A home holds arcs here."""
-        self.lists.setdefault(home, Held())
-
-    def ended(self, home: HomeId) -> None:
-        """A home holds nothing here any more."""
-        self.lists.pop(home, None)
-        for key in [key for key in self._entries if key[0] == home]:
-            del self._names[home, self._entries.pop(key)]
-
-    def added(self, home: HomeId, name: str, entry: Placed) -> None:
-        """An entry lies at a home here."""
-        read = read_entry(entry)
-        if read is None:
-            self._runtime.observe("entry_malformed")
-        else:
-            self._entries[home, name] = read
-            self._names[home, read] += 1
-            self.lists[home].add(read)
-
-    def removed(self, home: HomeId, name: str) -> None:
-        """An entry does no longer."""
-        read = self._entries.pop((home, name), None)
-        if read is None:
-            return
-        self._names[home, read] -= 1
-        if not self._names[home, read]:
-            del self._names[home, read]
-            self.lists[home].discard(read)
-
-
-def read_entry(entry: Placed) -> ListEntry | None:
-    """An entry from what is placed; None where a peer sent something else."""
-    try:
-        return unpack(Key(entry.low), Key(entry.high), entry.body)
-    except ValueError:
-        return None
+    mode: Literal["coordinated", "distributed", "hybrid"] = "coordinated"
+    """How what the lists say is brought together."""
+    hash: Literal["plain", "order"] = "plain"
+    """Where numbers lie: anywhere, or in their order."""
+    schema: str = ""
+    """The schema of events, as YAML; without one, attributes are undeclared."""
+    first: tuple[str, ...] = ()
+    """Attributes in the order of their selectivity, the most selective first; else the largest domains come first."""
+    quantiles: dict[str, tuple[float, ...]] = {}
+    """By attribute, values that cut its events into equal parts: then `order` keeps skewed values balanced."""
 
 
 class _ChainRun:
-    """An attempt whose chain is under way: what its groups told."""
+    """An attempt whose chain is under way, and the results of its groups."""
 
     __slots__ = ("attempt", "heard", "of")
 
@@ -146,7 +111,7 @@ class _ChainRun:
 
 
 class Lists(PlacementScheme):
-    """One node's part."""
+    """The scheme `lists` at one node."""
 
     def __init__(
         self, runtime: Runtime, overlay: Overlay, home_manager: HomeManager, node: NodeSettings, settings: ListsSettings
@@ -168,13 +133,13 @@ class Lists(PlacementScheme):
         self._epochs = ConfigEpochs(runtime, home_manager, self)
         if settings.hash == "order":
             home_manager.directory.payload = self._epochs
-        self._rpc.do(ListQuery, self._collect)
-        self._rpc.do(ChainStep, self._chain)
-        self._rpc.do(DeliverToHomes, self._carry)
+        self._rpc.do(ListQuery, self._answer_query)
+        self._rpc.do(ChainStep, self._chain_step)
+        self._rpc.do(DeliverToHomes, self._deliver_here)
 
     def handlers(self) -> dict[type[Message], Handler]:
-        """Which messages are the scheme's."""
-        return {ChainResult: self._told, **super().handlers()}  # type: ignore[dict-item]
+        """Return the handlers of the scheme's messages."""
+        return {ChainResult: self._chain_result, **super().handlers()}  # type: ignore[dict-item]
 
     def tune(self, feedback: Feedback) -> None:
         """Ask for attributes in another order from now on, and propose other scales where values crowd."""
@@ -192,7 +157,7 @@ class Lists(PlacementScheme):
         return self._epochs.bodies
 
     def home_started(self, home: Home) -> None:
-        """A home serves here: it goes by the scales that it went by before."""
+        """Start a home, which goes by the scales that it went by before."""
         self._epochs.home_starts(home)
         super().home_started(home)
         if self._settings.hash == "order":
@@ -203,7 +168,7 @@ class Lists(PlacementScheme):
         return bool(read_cuts(body))
 
     def versions_changed(self) -> None:
-        """Go by other scales than before; take away what lies by one that no longer counts."""
+        """Go by other scales than before, and take away what lies by one that does not count any more."""
         floor = self._hashings.counting[0]
         self._hashings.count(self._epochs.bodies)
         if self._hashings.counting[0] is not floor:
@@ -211,7 +176,7 @@ class Lists(PlacementScheme):
                 self.place_all(home)
 
     def place_all(self, home: Home) -> Signal[None]:
-        """Have all subscriptions of a home lie by the scales that count now, some at a time."""
+        """Place all subscriptions of a home by the scales that count now, some at a time."""
         todo = deque(home.filters)
         placed: list[Signal[None]] = []
         all_placed: Signal[None] = Signal()
@@ -267,7 +232,7 @@ class Lists(PlacementScheme):
             def collected(found: dict[str, dict[SubId, None]]) -> None:
                 self._deliver(attempt, coordinated(found))
 
-            attempt.on_end = self._gather(attempt.event, flat, lookups, collected)
+            attempt.on_end = self._query_lists(attempt.event, flat, lookups, collected)
             return
         self._attempts += 1
         number = self._attempts
@@ -277,16 +242,16 @@ class Lists(PlacementScheme):
         chain = ChainStep(self._runtime.me, number, 0, 0, attempt.event, attempt.content, (), order, names)
         self._pass_on(chain, groups[0])
 
-    def _gather(
+    def _query_lists(
         self,
         event: EventKey,
         flat: FlatEvent,
         lookups: Iterable[Lookup],
         then: Callable[[dict[str, dict[SubId, None]]], None],
     ) -> Callable[[], None]:
-        """Ask for lists, all at once; `then` gets what was found, by attribute. What is returned stops it."""
+        """Ask for lists, all at once; `then` gets what was found, by attribute. The callback returned stops it."""
         found: dict[str, dict[SubId, None]] = {}
-        rpc: list[int] = []
+        numbers: list[int] = []
         attributes = self._hashing.bits.declare(flat.values)
         wanted = list(lookups)
 
@@ -302,16 +267,18 @@ class Lists(PlacementScheme):
                 lookup.attribute, lookup.sorts, attributes_to_msgpack({VALUE: value}), attributes  # type: ignore[dict-item]
             )  # fmt: skip
             number = self._rpc.run(lookup.key, lookup.key, collect, done, answered=partial(answered, lookup.attribute))
-            rpc.append(number)
+            numbers.append(number)
 
         def stop() -> None:
-            for number in rpc:
+            for number in numbers:
                 self._rpc.stop(number)
 
         return stop
 
-    def _collect(self, home: Home, reached: Reached, collect: ListQuery, answer: Callable[[Message], None]) -> None:
-        """Asked at a key of a home here."""
+    def _answer_query(
+        self, home: Home, reached: Reached, collect: ListQuery, answer: Callable[[Message], None]
+    ) -> None:
+        """Answer what the lists of a home here say at a key."""
         try:
             value = attributes_from_msgpack(collect.value).get(VALUE)
         except EventError:
@@ -335,7 +302,7 @@ class Lists(PlacementScheme):
         key = group.lookups[0].key
         self._rpc.run(key, key, chain, lambda: None)
 
-    def _chain(self, home: Home, reached: Reached, chain: ChainStep, answer: Callable[[Message], None]) -> None:
+    def _chain_step(self, home: Home, reached: Reached, chain: ChainStep, answer: Callable[[Message], None]) -> None:
         """Lead a group of an event's lookups."""
         attributes = read_attributes(self._runtime, chain.content)
         if attributes is None:
@@ -343,7 +310,7 @@ class Lists(PlacementScheme):
         flat = self._hashing.bits.flatten(attributes)
         hashings = self._hashings.named(chain.scales, self._epochs.known)
         if hashings is None:
-            self._runtime.observe("scale_unknown")  # the errand comes again, or another attempt
+            self._runtime.observe("scale_unknown")  # the request comes again, or another attempt
             if chain.origin.id != self._runtime.me.id:
                 self._home_manager.directory.compare(chain.origin)
             return
@@ -366,11 +333,11 @@ class Lists(PlacementScheme):
         def collected(found: dict[str, dict[SubId, None]]) -> None:
             self._filter(chain, groups, list(found.get(group.attribute, ())))
 
-        stop = self._gather(chain.event, flat, group.lookups, collected)
+        stop = self._query_lists(chain.event, flat, group.lookups, collected)
         self._runtime.after(ATTEMPT_US, stop)
 
     def _filter(self, chain: ChainStep, groups: Sequence[Group], local: list[SubId]) -> None:
-        """A group has what its lists say: filter, tell the origin what is certain, pass the rest on."""
+        """Filter what a group's lists say, tell the origin what is certain, and pass the rest on."""
         bits = self._hashing.bits
         own = bits.gather([groups[chain.group].attribute])
         checked = bits.gather(group.attribute for group in groups[: chain.group])
@@ -382,7 +349,7 @@ class Lists(PlacementScheme):
             done, rest = (rest, []) if is_last else ([], rest)
         told = chain.told + bool(done or is_last)
         if done or is_last:
-            self._tell(chain, ChainResult(0, chain.attempt, chain.group, told if is_last else 0, tuple(done)))
+            self._send_result(chain, ChainResult(0, chain.attempt, chain.group, told if is_last else 0, tuple(done)))
         if not is_last:
             onward = ChainStep(
                 chain.origin, chain.attempt, chain.group + 1, told, chain.event, chain.content, tuple(rest),
@@ -390,28 +357,28 @@ class Lists(PlacementScheme):
             )  # fmt: skip
             self._pass_on(onward, groups[chain.group + 1])
 
-    def _tell(self, chain: ChainStep, told: ChainResult) -> None:
-        """Tell the origin, until it has heard or the attempt is over."""
+    def _send_result(self, chain: ChainStep, told: ChainResult) -> None:
+        """Tell the origin a result, until it has acknowledged it or the attempt is over."""
         if chain.origin.id == self._runtime.me.id:
-            self._heard(told)
+            self._take_result(told)
             return
         until = self._runtime.now + ATTEMPT_US
         self._count(chain.event, told.sub_ids, True)
 
         def ask() -> None:
-            self._runtime.ask(chain.origin, told, TELL_US).then(answered)
+            self._runtime.ask(chain.origin, told, RESULT_TIMEOUT_US).then(answered)
 
         def answered(reply: Reply | None) -> None:
             if not isinstance(reply, ChainResultAck) and self._runtime.now < until:
-                self._runtime.after(TELL_US // 4, ask)  # at once, it would be lost as soon again
+                self._runtime.after(RESULT_TIMEOUT_US // 4, ask)  # at once, it would be lost as soon again
 
         ask()
 
-    def _told(self, source: Peer, told: ChainResult) -> None:
+    def _chain_result(self, source: Peer, told: ChainResult) -> None:
         self._runtime.send(source, ChainResultAck(told.request))
-        self._heard(told)
+        self._take_result(told)
 
-    def _heard(self, told: ChainResult) -> None:
+    def _take_result(self, told: ChainResult) -> None:
         run = self._chains.get(told.attempt)
         if run is None:
             return  # of an attempt that is over
@@ -425,7 +392,7 @@ class Lists(PlacementScheme):
     # -- delivering ----------------------------------------------------------------------------------------------------
 
     def _deliver(self, attempt: PublishAttempt, sub_ids: Sequence[SubId]) -> None:
-        """Bring an event to the homes of SubIDs; what routing does not reach, straight."""
+        """Bring an event to the homes of SubIDs; what routing does not reach, directly."""
         if not attempt.alive:
             return
         left = {home: tuple(numbers) for home, numbers in homes_of(sub_ids).items()}
@@ -453,15 +420,17 @@ class Lists(PlacementScheme):
 
         attempt.on_end = stop
         for first, last, homes in ways:
-            carry = DeliverToHomes(attempt.event, attempt.floor, homes, attempt.content)
-            running.append(self._rpc.run(first, last, carry, done, answered=answered))
+            deliver = DeliverToHomes(attempt.event, attempt.floor, homes, attempt.content)
+            running.append(self._rpc.run(first, last, deliver, done, answered=answered))
         if not ways:
             attempt.complete()
 
-    def _carry(self, home: Home, reached: Reached, carry: DeliverToHomes, answer: Callable[[Message], None]) -> None:
-        """An event for some homes has come here."""
-        self._count(carry.event, [number for _, numbers in carry.homes for number in numbers], reached.hops > 0)
-        here = [self._home_manager.homes[each] for each, _ in carry.homes if each in self._home_manager.homes]
+    def _deliver_here(
+        self, home: Home, reached: Reached, deliver: DeliverToHomes, answer: Callable[[Message], None]
+    ) -> None:
+        """Hand an event to the homes here that it is for."""
+        self._count(deliver.event, [number for _, numbers in deliver.homes for number in numbers], reached.hops > 0)
+        here = [self._home_manager.homes[each] for each, _ in deliver.homes if each in self._home_manager.homes]
         has: list[HomeId] = []
 
         def taken(each: HomeId, _: object) -> None:
@@ -472,23 +441,5 @@ class Lists(PlacementScheme):
         if not here:
             answer(DeliverToHomesAck(()))
         for each in here:
-            each.skip_to(carry.event, carry.settled)
-            each.take(carry.event, carry.content).then(partial(taken, each.id))
-
-
-# -- settings ----------------------------------------------------------------------------------------------------------
-
-
-class ListsSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The same for all nodes of a network."""
-
-    mode: Literal["coordinated", "distributed", "hybrid"] = "coordinated"
-    """How what the lists say is brought together."""
-    hash: Literal["plain", "order"] = "plain"
-    """Where numbers lie: anywhere, or in their order."""
-    schema: str = ""
-    """The schema of events, as YAML; without one, attributes are undeclared."""
-    first: tuple[str, ...] = ()
-    """Attributes in the order of their selectivity, the most selective first; else the largest domains come first."""
-    quantiles: dict[str, tuple[float, ...]] = {}
-    """By attribute, values that cut its events into equal parts: then `order` keeps skewed values balanced."""
+            each.skip_to(deliver.event, deliver.settled)
+            each.take(deliver.event, deliver.content).then(partial(taken, each.id))

@@ -21,7 +21,7 @@ from meetpoint.matching.keys.meet_keys import walk
 __all__ = ["BITS", "AttributeBits", "AttributeSet", "Declared", "FlatEvent", "SubId", "conjunction_number", "count"]
 
 BITS: Final = 64
-"""What an integer on the wire holds."""
+"""Bits of an integer on the wire."""
 
 Declared: TypeAlias = int | tuple[str, ...]
 """Some attributes: bits, the i-th for the i-th attribute of the schema, or names."""
@@ -36,18 +36,18 @@ class SubId(msgspec.Struct, frozen=True, array_like=True, cache_hash=True, gc=Fa
 
 
 def conjunction_number(subscription: int, place: int) -> int:
-    """The number at its home of the conjunction at some place in a subscription of some number."""
+    """Return the number at its home of the conjunction at some place in a subscription of some number."""
     assert 0 <= place < CONJUNCTIONS_MAX
     return subscription * CONJUNCTIONS_MAX + place
 
 
 def count(declared: Declared) -> int:
-    """How many attributes these are: what c3 is in paper A."""
+    """Return how many attributes these are: c3 in paper A."""
     return declared.bit_count() if isinstance(declared, int) else len(declared)
 
 
 class AttributeSet:
-    """A set of attributes that what SubIDs declare is compared with."""
+    """A set of attributes to compare with what SubIDs declare."""
 
     __slots__ = ("bits", "names")
 
@@ -59,13 +59,13 @@ class AttributeSet:
         return AttributeSet(self.names | other.names, self.bits | other.bits)
 
     def has_all(self, declared: Declared) -> bool:
-        """Whether all of some attributes are among these."""
+        """Return whether all of some attributes are among these."""
         if isinstance(declared, int):
             return not declared & ~self.bits
         return self.names.issuperset(declared)
 
     def has_none(self, declared: Declared) -> bool:
-        """Whether none of some attributes is among these."""
+        """Return whether none of some attributes is among these."""
         if isinstance(declared, int):
             return not declared & self.bits
         return self.names.isdisjoint(declared)
@@ -82,14 +82,14 @@ class FlatEvent:
 
 
 class AttributeBits:
-    """Which bit an attribute has."""
+    """The bits of the attributes of a schema."""
 
     def __init__(self, schema: Schema | None) -> None:
         names = () if schema is None else schema.names[:BITS]
         self._bits = {name: 1 << place for place, name in enumerate(names)}
 
     def declare(self, names: Iterable[str]) -> Declared:
-        """Some attributes as a SubID declares them."""
+        """Return some attributes as a SubID declares them."""
         held = sorted(names)
         bits = 0
         for name in held:
@@ -99,7 +99,7 @@ class AttributeBits:
         return bits
 
     def gather(self, names: Iterable[str]) -> AttributeSet:
-        """Some attributes to compare with."""
+        """Return some attributes to compare with."""
         held = tuple(names)
         bits = 0
         for name in held:
@@ -107,12 +107,12 @@ class AttributeBits:
         return AttributeSet(held, bits)
 
     def spread(self, declared: Declared) -> AttributeSet:
-        """What was declared, to compare with."""
+        """Return what was declared, to compare with."""
         if isinstance(declared, int):
             return AttributeSet((name for name, bit in self._bits.items() if declared & bit), declared)
         return self.gather(declared)
 
     def flatten(self, attributes: Mapping[str, object]) -> FlatEvent:
-        """The clean attributes of an event."""
+        """Return the clean attributes of an event."""
         values = dict(walk(attributes))
         return FlatEvent(values, self.gather(values))

@@ -3,7 +3,7 @@
 | what | its key |
 | --- | --- |
 | a text: a value, or the beginning or end of one | the plain hash of attribute and bare text |
-| a number, a timestamp | the plain or the order-preserving hash (`lines`) |
+| a number, a timestamp | the plain or the order-preserving hash (`number_lines`) |
 | a boolean | the plain hash |
 | an attribute whatever its value | the plain hash of the attribute, its *any* key |
 | every event | the *always* key |
@@ -12,17 +12,15 @@ Deviation: the papers hash the value alone, so that equal values of all attribut
 hashed with it. Paper B's example 1 hashes `OT*` with its star and its figure 4 asks without one, so that the two never
 meet; here texts are bare, and a value, a prefix and a suffix that are spelt alike share a key.
 
-Two keys that happen to be the same do no harm: whoever answers checks the value itself.
+Two keys that happen to be the same do no harm: the node that answers checks the value itself.
 
-The scales of the order-preserving hash, changed while brokers run: when that is worth it, and what lies by which.
-
-Brokers agree on versions of all scales (`protocol.versions`); here is what a version says, the cuts of some attributes
-(`Quantiles`), and the hashing of each. While two versions count, an entry of a number lies by both, and an event asks
-by both. What a version leaves as it is stays where it is: an entry names its attribute's scale, not the version, and
-whoever holds a key need know neither, as the value itself is tried.
+The scales of the order-preserving hash change while brokers run. Brokers agree on versions of all scales
+(`node.cluster.config_epochs`); a version says the cuts of some attributes (`Quantiles`). While two versions count, an
+entry of a number lies by both, and an event asks by both. What a version leaves as it is stays where it is: an entry
+names its attribute's scale, not the version, and the owner of a key need know neither, as the value itself is tried.
 
     no event misses an entry    there is a version by which the event asks under each of its attributes, and by which
-                                each entry of the conjunction lies (the invariant of `protocol.versions`)
+                                each entry of the conjunction lies (the invariant of `config_epochs`)
     none is told twice          what was found is a set of SubIDs, whichever key it was found at
 
 A scale is exchanged only if it crowds values much more than one from the cuts that were measured now: to move entries
@@ -54,14 +52,14 @@ __all__ = ["PARTS", "PART_MAX", "POINTS_MAX", "Cuts", "Hashing", "HashingVersion
 POINTS_MAX: Final = 256
 """Keys, or arcs, of one constraint; one that would need more lies more widely."""
 PART_MAX: Final = 32
-"""Characters of a prefix or suffix that is asked for; one that is longer lies where so many of its characters lie."""
+"""Characters of a prefix or suffix that is asked for; of a longer one only so many count."""
 
 _CACHED_MAX: Final = 4_096
 """Texts whose keys are remembered: to hash one takes six times as long."""
 
 
 class Hashing:
-    """One network's way of hashing: the same at every node."""
+    """The hashing of one network, the same at every node."""
 
     def __init__(
         self,
@@ -73,9 +71,10 @@ class Hashing:
         marks: Mapping[str, bytes] | None = None,
         points_max: int = POINTS_MAX,
     ) -> None:
-        """`scales` are for the order-preserving hash, by attribute, instead of what the schema says.
+        """Make a hashing.
 
-        `marks` are names of those that came while the network ran (`rescaling`).
+        `scales` are for the order-preserving hash, by attribute, instead of what the schema says. `marks` are names of
+        scales that came while the network ran.
         """
         self.ring = ring
         self.schema = schema
@@ -89,28 +88,28 @@ class Hashing:
         self.text = lru_cache(_CACHED_MAX)(self._text)
 
     def _text(self, attribute: str, text: str) -> Key:
-        """The key of a text."""
+        """Return the key of a text."""
         return self.ring.hash(f"{attribute}\0{text}".encode())
 
     def truth(self, attribute: str, value: bool) -> Key:
-        """The key of a boolean."""
+        """Return the key of a boolean."""
         return self.text(attribute, "true" if value else "false")
 
     def any(self, attribute: str) -> Key:
-        """The key of an attribute, whatever its value."""
+        """Return the key of an attribute, whatever its value."""
         return self.text(attribute, "\0any")
 
     def is_text(self, attribute: str) -> bool:
-        """Whether an attribute is declared to hold strings."""
+        """Return whether an attribute is declared to hold strings."""
         declared = None if self.schema is None else self.schema.get(attribute)
         return declared is not None and declared.type is Type.STRING
 
     def mark(self, attribute: str) -> bytes:
-        """The name of the scale by which an attribute's numbers lie; empty where the network began with it."""
+        """Return the name of the scale by which an attribute's numbers lie; empty where the network began with it."""
         return self._marks.get(attribute, b"")
 
     def line(self, attribute: str, kind: Kind) -> NumberLine:
-        """The keys of an attribute's numbers, or of its timestamps."""
+        """Return the line of an attribute's numbers, or of its timestamps."""
         line = self._lines.get((attribute, kind))
         if line is None:
             line = self._lines[attribute, kind] = self._make_line(attribute, kind)
@@ -124,7 +123,7 @@ class Hashing:
         return OrderedLine(self.ring, attribute, grid, self.scale(attribute, kind), self.points_max)
 
     def scale(self, attribute: str, kind: Kind) -> Scale:
-        """By which an attribute's numbers lie in their order, or its timestamps."""
+        """Return the scale by which an attribute's numbers, or its timestamps, lie in their order."""
         scale = self._scales.get(attribute)
         if scale is not None:
             return scale
@@ -132,7 +131,7 @@ class Hashing:
         return (None if declared is None else Linear.of(declared)) or Codes(kind)
 
     def _declared(self, attribute: str, kind: Kind) -> Attribute | None:
-        """What the schema says of it; None where it would refuse such values."""
+        """Return the declaration of an attribute; None where it would refuse values of this kind."""
         declared = None if self.schema is None else self.schema.get(attribute)
         return declared if declared is not None and declared.type.kind is kind else None
 
@@ -140,25 +139,25 @@ class Hashing:
 # -- versions of the scales --------------------------------------------------------------------------------------------
 
 PARTS: Final = 128
-"""Into how many parts of equally many values an attribute is cut."""
+"""Parts of equally many values into which an attribute is cut."""
 ATTRIBUTES_MAX: Final = 32
-"""How many attributes a version has cuts of: it travels in one message."""
+"""Attributes that a version has cuts of: it travels in one message."""
 WORTH: Final = 1.5
 """How much fuller the fullest stretch of the ring must be than it need be, before a scale is exchanged."""
 MADE_MAX: Final = 8
-"""How many hashings are kept at hand: those that count, and some that lately did."""
+"""Hashings that are kept at hand: those that count, and some that lately did."""
 
 Cuts: TypeAlias = dict[str, tuple[float, ...]]
 """By attribute, where its values are cut."""
 
 
 def pack_cuts(cuts: Cuts) -> bytes:
-    """A version: equal cuts are equal bytes."""
+    """Pack a version: equal cuts are equal bytes."""
     return msgspec.msgpack.encode(sorted(cuts.items()))
 
 
 def read_cuts(body: bytes) -> Cuts | None:
-    """What a version says; None where it is none."""
+    """Read a version; None where it is malformed."""
     try:
         cuts = dict(msgspec.msgpack.decode(body, type=list[tuple[str, tuple[float, ...]]])) if body else {}
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -182,9 +181,9 @@ class HashingVersions:
         self._made: dict[bytes, Hashing] = {}
         self.base = self._make({})
         self.counting: tuple[Hashing, ...] = (self.base,)
-        """By which entries lie and events ask."""
+        """The hashings by which entries lie and events ask."""
         self.names: tuple[bytes, ...] = ()
-        """What they are called on the way; nothing where there is but the base."""
+        """Their names in messages; none where there is but the base."""
 
     def count(self, bodies: Sequence[bytes]) -> None:
         """Go by these versions from now on."""
@@ -198,7 +197,7 @@ class HashingVersions:
             del self._made[name]
 
     def named(self, names: Sequence[bytes], known: Sequence[bytes]) -> tuple[Hashing, ...] | None:
-        """Those with some names, of versions that are known or lately counted; None where one is not among them."""
+        """Return the hashings with some names, of versions that count or are known; None where one is unknown."""
         if not names:
             return (self.base,)
         bodies = {_digest(body): body for body in (b"", *known)}
@@ -207,12 +206,12 @@ class HashingVersions:
         return there if len(there) == len(found) else None
 
     def with_scale(self, attribute: str, mark: bytes) -> Hashing:
-        """One by which an attribute has a scale of this name; where it is not known, another."""
+        """Return a hashing by which an attribute has a scale of this name; where it is not known, another."""
         made = (each for each in self._made.values() if each.mark(attribute) == mark)
         return next(made, self.base) if mark else self.base
 
     def improved(self, body: bytes, measured: Mapping[str, MeasuredQuantiles]) -> bytes | None:
-        """A version with better cuts than another, as events were measured; None where that is not worth it."""
+        """Return a version with better cuts, as events were measured; None where that is not worth it."""
         now = self._of(body)
         gains: list[tuple[float, str]] = []
         better: Cuts = {}

@@ -1,4 +1,4 @@
-"""What is placed for a conjunction, and where: the same keys as in the matcher's index and on Spark."""
+"""Entries of the scheme `meet`: conjunctions under meet keys, the same keys as in the index and on Spark."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ __all__ = [
 ]
 
 PATH_MAX = 7
-"""How far from its key a conjunction may lie: a child at the end of so long a path takes all that comes."""
+"""The longest path from a key to a conjunction: a child at the end of so long a path takes all that comes."""
 
 
 class KeyEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One conjunction under one of its keys. Without a text: a mark that the key is crowded and has children."""
+    """A conjunction under one of its keys. Without a text it marks a key that is crowded and has children."""
 
     key: MeetKey
     path: tuple[int, ...]
-    """From the key to the child under which it lies; most lie under the key itself."""
+    """The way from the key to the child under which the conjunction lies; most lie under the key itself."""
     number: int
-    """Of the subscription at its home."""
+    """The number of the subscription at its home."""
     at: int
-    """Which conjunction of the filter it is."""
+    """The place of the conjunction in its filter."""
     text: str
 
 
 def place_of(ring: Ring, key: MeetKey, path: tuple[int, ...] = ()) -> Key:
-    """Where a key, or a child of it, lies on the circle."""
+    """Return where a key, or a child of it, lies on the ring."""
     return ring.hash(bytes(path) + key.digest(256).to_bytes(32, "big")) if path else _place(key, ring.bits)
 
 
@@ -55,25 +55,28 @@ def _place(key: MeetKey, bits: int) -> Key:
 
 
 def entries_of(ring: Ring, plan: KeyPlan, number: int, filter_: Filter, at: int) -> list[Entry]:
-    """What one conjunction of a filter needs to be met by every event that it accepts."""
+    """Return the entries that let every event that a conjunction accepts meet it."""
     keys = plan.keys_of(filter_.conjunctions[at])
     return [_entry(ring, KeyEntry(key, (), number, at, filter_.text)) for key in keys]
 
 
 def child_entry(ring: Ring, name: str, read: KeyEntry, children: int) -> Entry:
-    """The same under a child of its key: which one is as good as drawn, at every step of its path anew."""
+    """Return the entry of a conjunction under a child of its key.
+
+    The name of the entry draws the child, at every step of the path anew.
+    """
     drawn = ring.number(ring.hash(bytes(read.path) + name.encode()))
     path = (*read.path, drawn % children)
     return _entry(ring, msgspec.structs.replace(read, path=path))
 
 
 def child_keys(ring: Ring, key: MeetKey, path: tuple[int, ...], children: int) -> tuple[bytes, ...]:
-    """Where all children of a key lie."""
+    """Return where all children of a key lie."""
     return tuple(place_of(ring, key, (*path, number)) for number in range(children))
 
 
 def crowded_mark(ring: Ring, read: KeyEntry) -> tuple[str, Entry]:
-    """What says that a key is crowded, under its name."""
+    """Return the mark that says that a key is crowded, and its name."""
     name = f"crowded/{read.key.digest(128):032x}/{'.'.join(map(str, read.path))}"
     return name, _entry(ring, KeyEntry(read.key, read.path, 0, 0, ""))
 
@@ -84,7 +87,7 @@ def _entry(ring: Ring, read: KeyEntry) -> Entry:
 
 
 def read_key_entry(body: bytes) -> KeyEntry | None:
-    """What a body says; None where it is malformed, as a peer's may be."""
+    """Read the body of an entry; None where it is malformed, as a peer's may be."""
     read = read_body(body, KeyEntry)
     if read is None:
         return None
@@ -94,7 +97,7 @@ def read_key_entry(body: bytes) -> KeyEntry | None:
 
 
 def is_key(key: MeetKey) -> bool:
-    """Whether a key that a peer sent can be one."""
+    """Return whether a key that a peer sent can be one."""
     if not (0 <= key.size < 64 and -(2**63) <= key.number < 2**63) or (key.text and key.number):
         return False
     try:

@@ -1,4 +1,4 @@
-"""What brokers that run `meet` say to each other."""
+"""Messages between brokers that run `meet`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class KeyGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Keys that differ only in what they hold: a number or a text each."""
+    """Keys that differ only in their item, a number or a text each."""
 
     sort: KeySort
     attribute: str
@@ -38,7 +38,7 @@ class KeyGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def group_keys(keys: Iterable[MeetKey]) -> tuple[KeyGroup, ...]:
-    """Keys in few bytes."""
+    """Pack keys into few bytes."""
     groups: dict[tuple[KeySort, str, str, int], list[int | str]] = {}
     for key in sorted(keys):
         groups.setdefault((key.sort, key.attribute, key.kind, key.size), []).append(key.text or key.number)
@@ -46,7 +46,7 @@ def group_keys(keys: Iterable[MeetKey]) -> tuple[KeyGroup, ...]:
 
 
 def ungroup_keys(groups: Iterable[KeyGroup]) -> list[MeetKey]:
-    """The keys again; what a peer sent that is none is left out."""
+    """Unpack keys, and leave out what can be no key, as a peer's may be."""
     keys = [
         MeetKey(group.sort, group.attribute, group.kind, group.size, *((0, item) if isinstance(item, str) else (item,)))
         for group in groups
@@ -56,10 +56,10 @@ def ungroup_keys(groups: Iterable[KeyGroup]) -> list[MeetKey]:
 
 
 class KeySummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Which keys are in use at a home: all of them, or what changed since a serial that was known."""
+    """The keys in use at a home: all of them, or what changed since a serial that was known."""
 
     base: int
-    """Serials of one base go together; another one begins with all keys."""
+    """Serials of one base go together; another base begins with all keys."""
     serial: int
     since: int
     whole: bool
@@ -67,8 +67,11 @@ class KeySummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     removed: tuple[KeyGroup, ...]
 
 
-class MatchRequest(Query, frozen=True, array_like=True, gc=False, tag="visit"):
-    """Bring an event to all whose filters at this home match; and what is known there of its summary and arcs."""
+class MatchRequest(Query, frozen=True, tag="visit"):
+    """Asks a home to bring an event to all whose filters match there.
+
+    It says which summary and ranges of the home the sender knows.
+    """
 
     home: HomeId
     event: EventKey
@@ -79,21 +82,22 @@ class MatchRequest(Query, frozen=True, array_like=True, gc=False, tag="visit"):
     content: bytes
 
 
-class MatchReply(Reply, frozen=True, array_like=True, gc=False, tag="visited"):
-    """All have it: or, where nothing is held here or not yet, it is to be tried again."""
+class MatchReply(Reply, frozen=True, tag="visited"):
+    """Says that all have the event, or that it is to be tried again: the home owns nothing here, or not yet."""
 
     done: bool
     version: int
     arcs: tuple[KeyRange, ...] | None
-    """What the home holds, where another version was known."""
+    """The ranges of the home, where the sender knew another version."""
     summary: KeySummary | None
     more: tuple[bytes, ...]
-    """Further keys to visit: those of crowded ones."""
+    """Further keys to ask at: the children of crowded ones."""
 
 
-class MatchPending(Message, frozen=True, array_like=True, gc=False, tag="matched"):
-    """A visit takes longer: the event is for these homes, of which one did not answer, and for no others by the keys
-    that the visited home holds.
+class MatchPending(Message, frozen=True, tag="matched"):
+    """Says that a match takes longer, as one of the homes that it is for did not answer.
+
+    The event is for these homes, and for no others by the keys of the home that matches.
     """
 
     home: HomeId
@@ -103,16 +107,16 @@ class MatchPending(Message, frozen=True, array_like=True, gc=False, tag="matched
     homes: tuple[HomeId, ...]
 
 
-class SummaryUpdate(Query, frozen=True, array_like=True, gc=False, tag="used"):
-    """Keys are in use that were not, at a home whose summary you have; and the version of its arcs."""
+class SummaryUpdate(Query, frozen=True, tag="used"):
+    """Tells the holder of a summary which keys came into use, and the version of the home's ranges."""
 
     home: HomeId
     version: int
     summary: KeySummary
 
 
-class SummaryUpdateAck(Reply, frozen=True, array_like=True, gc=False, tag="noted"):
-    """Which serial is known here now; none where there is no such summary."""
+class SummaryUpdateAck(Reply, frozen=True, tag="noted"):
+    """Says which serial the holder knows now; none where it has no such summary."""
 
     base: int
     serial: int

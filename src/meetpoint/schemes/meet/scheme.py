@@ -1,14 +1,12 @@
 """The scheme `meet`: every conjunction lies, whole, under its most selective key, and events come to it.
 
-- A subscription's conjunctions are placed under their meet keys (`filed`), at the homes that hold them (`custody`).
-- An event visits the homes that hold keys it has. Summaries say which keys are in use (`summaries`, `granting`); where
-  there is none, all keys the event could have count. All keys at one home are one visit.
-- The home that is visited checks every conjunction whose key the event has, brings the event to the homes of those it
-  matches, and answers when they have it. Nothing but true matches travels.
-- A key with many entries is *crowded*: further ones lie under its children, which events visit too, but for those of
-  which a summary says that the key is not in use there.
-
-What a network that runs `meet` may choose.
+- The conjunctions of a subscription are placed under their meet keys (`entries`), at the homes that own these.
+- An event is matched at the homes that own keys it has. Summaries say which keys are in use (`summaries`); where there
+  is no summary, all keys that the event could have count. All keys at one home are one request.
+- The home that matches checks every conjunction whose key the event has, brings the event to the homes of those that
+  accept it, and answers when they have it. Nothing but true matches travels.
+- A key with many entries is *crowded*: further entries lie under its children. Events ask there too, but for children
+  at homes whose summary says that the key is not in use there.
 """
 
 from __future__ import annotations
@@ -55,21 +53,34 @@ from meetpoint.wording import counted
 __all__ = ["Meet", "MeetSettings"]
 
 
-VISIT_US: Final = 2 * SECOND_US
-"""How long a visit may take before it is asked for again."""
+MATCH_US: Final = 2 * SECOND_US
+"""How long a match at a home may take before it is asked for again."""
 PAUSE_US: Final = SECOND_US // 4
 """How long to wait before the next step, where the last one led nowhere."""
 
 
 MOVED_MAX: Final = 50
 MOVE_US: Final = 50_000
-"""After other events were measured so many subscriptions are looked at in so long a time."""
+"""After `tune`, so many subscriptions are placed anew in so long a time."""
+
+
+class MeetSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of `meet`, the same for all nodes of a network."""
+
+    lease_us: int = 10 * SECOND_US
+    """How long a summary is good for. A subscription may wait so long for a broker that was lost with one."""
+    crowded: int = 256
+    """How many entries lie under one key at one node; further ones go to its children."""
+    children: int = 8
+    """Among how many further keys the entries of a crowded one are spread."""
+    plan: bytes = b""
+    """A `matching.KeyPlan` as bytes: which constraint of a filter is the most selective. Empty: by a guess."""
 
 
 class _MatchProgress:
-    """Where one attempt to carry an event has been, and has still to go."""
+    """The progress of one attempt to publish an event: where it was matched, and where it has still to be."""
 
-    __slots__ = ("asked", "attempt", "paused", "places", "silent", "slow", "stepping", "tried", "visited", "wanted")
+    __slots__ = ("asked", "attempt", "done_at", "paused", "places", "silent", "slow", "stepping", "tried", "wanted")
 
     def __init__(
         self,
@@ -80,23 +91,26 @@ class _MatchProgress:
     ) -> None:
         self.attempt = attempt
         self.silent = silent
-        """Arcs on which none of the event's keys is in use, as summaries said when the attempt began."""
+        """Ranges in which none of the event's keys is in use, as summaries said when the attempt began."""
         self.wanted = wanted
-        """Homes to visit, as their summaries say, and the arcs that these speak of."""
+        """Homes to ask, as their summaries say, and the ranges that these speak of."""
         self.places: dict[bytes, HomeId | None] = dict.fromkeys(places)
         """Places of keys that no summary speaks of, and the home that is asked for each."""
-        self.visited: dict[HomeId, tuple[KeyRange, ...]] = {}
-        """And what they held then."""
+        self.done_at: dict[HomeId, tuple[KeyRange, ...]] = {}
+        """Homes where the event was matched, and the ranges that they owned then."""
         self.asked: dict[HomeId, None] = {}
         self.tried: dict[HomeId, None] = {}
-        """Those that have answered, whatever they said."""
+        """Homes that have answered, whatever they said."""
         self.slow: dict[HomeId, tuple[tuple[KeyRange, ...], tuple[HomeId, ...]]] = {}
-        """Those that have said to whom they bring the event, and have not done so yet; and what they held then."""
+        """Homes whose match is pending: the ranges that they owned then, and the homes that the event is for."""
         self.paused = False
         self.stepping = False
 
     def may_reach(self, home: HomeId) -> bool:
-        """Whether the event may still come to a home: not where all that are not visited bring it to others."""
+        """Return whether the event may still come to a home.
+
+        It does not where all homes that are still asked have said that they bring it to others.
+        """
         held = [arc for arcs, _ in self.slow.values() for arc in arcs]
         return (
             not self.slow
@@ -105,9 +119,9 @@ class _MatchProgress:
             or any(home in homes for _, homes in self.slow.values())
         )
 
-    def has_visited(self, home: HomeId, arcs: tuple[KeyRange, ...]) -> None:
-        """A home was visited, and all keys on its arcs are done with."""
-        self.visited[home] = arcs
+    def has_matched(self, home: HomeId, arcs: tuple[KeyRange, ...]) -> None:
+        """Note that the event was matched at a home, which is done with all keys in its ranges."""
+        self.done_at[home] = arcs
         self.slow.pop(home, None)
         self.wanted.pop(home, None)
         for place, asked in list(self.places.items()):
@@ -117,20 +131,20 @@ class _MatchProgress:
                 self.places[place] = None
 
     def add_children(self, places: Iterable[bytes]) -> None:
-        """Places of children of a crowded key: a child has the key itself, and is of no use where that is not."""
+        """Add the children of a crowded key; a child is of no use where the key itself is not in use."""
         self.add(place for place in places if not any(arc.holds(place) for arc in self.silent))
 
     def add(self, places: Iterable[bytes]) -> None:
-        """Further places to go to."""
+        """Add further places to ask at."""
         for place in places:
             if place not in self.places and not any(
-                arc.holds(place) for arcs in self.visited.values() for arc in arcs
+                arc.holds(place) for arcs in self.done_at.values() for arc in arcs
             ):  # fmt: skip
                 self.places[place] = None
 
 
 class Meet(PlacementScheme):
-    """One node's part."""
+    """The scheme `meet` at one node."""
 
     def __init__(
         self, runtime: Runtime, overlay: Overlay, home_manager: HomeManager, node: NodeSettings, settings: MeetSettings
@@ -144,19 +158,23 @@ class Meet(PlacementScheme):
         self._single_flight: SingleFlight[tuple[HomeId, EventKey, int]] = SingleFlight(self._fanout.bring)
         self._matching: dict[EventKey, _MatchProgress] = {}
         self._tunings = 0
-        home_manager.directory.listen(self._learnt)
+        home_manager.directory.listen(self._directory_changed)
 
     def handlers(self) -> dict[type[Message], Handler]:
-        """Which messages are the scheme's."""
-        own = {MatchRequest: self._visit, MatchPending: self._matched, SummaryUpdate: self._used}
+        """Return the handlers of the scheme's messages."""
+        own = {
+            MatchRequest: self._match_request,
+            MatchPending: self._match_pending,
+            SummaryUpdate: self._summary_update,
+        }
         return {**own, **super().handlers()}  # type: ignore[dict-item]
 
     def home_started(self, home: Home) -> None:
-        """A home serves here: what it holds is known without a summary."""
+        """Start a home; the ranges of a home here are known without a summary."""
         self._summaries.forget(home.id)
         super().home_started(home)
 
-    def _learnt(self, entries: list[DirectoryEntry]) -> None:
+    def _directory_changed(self, entries: list[DirectoryEntry]) -> None:
         for entry in entries:
             if entry.gone:
                 self._summaries.forget(entry.home)
@@ -166,8 +184,8 @@ class Meet(PlacementScheme):
     def tune(self, feedback: Feedback) -> None:
         """Place conjunctions under the constraints that fewest events satisfy, as was measured.
 
-        An event's keys do not depend on the plan, so that brokers need not do this at the same time. What lies under
-        another key by now is placed there before it is taken from where it was (`placing`), some at a time.
+        The keys of an event do not depend on the plan, so that brokers need not do this at the same time. A conjunction
+        that moves to another key is placed there before it is removed from the old one, some at a time.
         """
         old = self._plan
         self._plan = KeyPlan(feedback.statistics, old.schema, names=old.names, cells_max=old.cells_max)
@@ -192,7 +210,7 @@ class Meet(PlacementScheme):
         return entries_of(self._runtime.ring, self._plan, number, filter_, at)
 
     def _accept(self, home: Home, name: str, entry: Entry, answer: Callable[[Message], None]) -> None:
-        """An entry is to be placed at a home here."""
+        """Place an entry at a home here, or name a child of its key where that is crowded."""
         read = read_key_entry(entry.body)
         if read is None or not read.text or not self._ownership.is_stable(home.id):
             self._runtime.observe("entry_malformed" if read is None else "entry_early")
@@ -200,7 +218,9 @@ class Meet(PlacementScheme):
         table = self._tables.at[home.id]
 
         def when_met(word: Message) -> Callable[[object], None]:
-            """Answer when no publisher passes this key by: what lies under its children is found from here."""
+            """Return a callback that answers when no publisher skips this key: what lies under its children is found
+            from here.
+            """
 
             def safe(_: object) -> None:
                 if self._tables.at.get(home.id) is table:
@@ -241,9 +261,9 @@ class Meet(PlacementScheme):
         self._matching.pop(event, None)
 
     def _step(self, progress: _MatchProgress) -> None:
-        """Visit whoever is still to be visited; when nobody is, the attempt is complete."""
+        """Ask the homes that are still to be asked; when there are none, the attempt is complete."""
         if progress.stepping or not progress.attempt.alive:
-            return  # a home here has answered at once; whoever asked it looks again
+            return  # a home here has answered at once; the caller looks again
         progress.stepping = True
         while progress.attempt.alive and (next_ones := self._next_ones(progress)):
             for home in next_ones:
@@ -253,11 +273,11 @@ class Meet(PlacementScheme):
         if stuck:
             self._pause(progress)  # a key is on its way from one home to another
         elif not (progress.places or progress.wanted) and progress.attempt.alive:
-            self._runtime.observe("homes_visited", len(progress.visited))
+            self._runtime.observe("homes_visited", len(progress.done_at))
             progress.attempt.complete()
 
     def _next_ones(self, progress: _MatchProgress) -> list[HomeId]:
-        """Who is to be asked now."""
+        """Return the homes to ask now."""
         wanted = dict.fromkeys(progress.wanted)
         for place, asked in progress.places.items():
             home = self._holder(place, progress) if asked is None else asked
@@ -290,7 +310,7 @@ class Meet(PlacementScheme):
         elif host.id == self._runtime.me.id:
             holding = self._ownership.owned_ranges.get(home)
             arcs = () if holding is None else holding.arcs
-            then = partial(self._here, progress, home, holding)
+            then = partial(self._matched_here, progress, home, holding)
             slow = partial(self._is_slow, progress, home, arcs)
             self._match(home, attempt.event, attempt.floor, attempt.content, then, slow)
         else:
@@ -299,21 +319,21 @@ class Meet(PlacementScheme):
             self._runtime.ask(
                 host,
                 MatchRequest(0, home, attempt.event, attempt.floor, base, serial, version, attempt.content),
-                VISIT_US,
+                MATCH_US,
             ).then(lambda reply: self._answered(progress, home, asked_at, arcs, reply))
 
-    def _here(
+    def _matched_here(
         self, progress: _MatchProgress, home: HomeId, before: OwnedRanges | None, done: bool, more: tuple[bytes, ...]
     ) -> None:
-        """A home here was visited; what it got meanwhile does not count."""
+        """Note that a home here has matched; ranges that it got meanwhile do not count."""
         holding = self._ownership.owned_ranges.get(home)
         arcs = () if holding is None else holding.arcs
-        self._has_visited(progress, home, arcs, done and before is not None and arcs == before.arcs, more)
+        self._has_matched(progress, home, arcs, done and before is not None and arcs == before.arcs, more)
 
     def _answered(
         self, progress: _MatchProgress, home: HomeId, asked_at: int, known: tuple[KeyRange, ...], reply: Reply | None
     ) -> None:
-        """A home has answered, or not in time; `known` is what it was known to hold when it was asked."""
+        """Take the answer of a home, None where it did not come in time; `known` are the ranges it was known to own."""
         if not isinstance(reply, MatchReply):
             progress.asked.pop(home, None)
             self._pause(progress)  # what it holds it holds, until it answers
@@ -321,12 +341,12 @@ class Meet(PlacementScheme):
         arcs = known if reply.arcs is None else reply.arcs
         if home not in self._home_manager.homes:  # else it has come here meanwhile
             self._summaries.learn(home, asked_at, reply.version, reply.arcs, reply.summary)
-        self._has_visited(progress, home, arcs, reply.done, reply.more)
+        self._has_matched(progress, home, arcs, reply.done, reply.more)
 
-    def _has_visited(
+    def _has_matched(
         self, progress: _MatchProgress, home: HomeId, arcs: tuple[KeyRange, ...], done: bool, more: tuple[bytes, ...]
     ) -> None:
-        """A home has answered: it is done with the event on these arcs, or does not know yet."""
+        """Note what a home said: it is done with the event in these ranges, or does not know yet."""
         progress.asked.pop(home, None)
         progress.tried[home] = None
         self._owner_cache.learn(home, arcs)
@@ -337,13 +357,15 @@ class Meet(PlacementScheme):
             self._pause(progress)
             return
         gone = self._gone_from(progress, home, arcs)
-        progress.has_visited(home, arcs)
-        progress.add(gone)  # summaries may have come since the tour began: they do not count for it
+        progress.has_matched(home, arcs)
+        progress.add(gone)  # summaries may have come since the attempt began: they do not count for it
         progress.add_children(more)
         self._step(progress)
 
     def _gone_from(self, progress: _MatchProgress, home: HomeId, arcs: tuple[KeyRange, ...]) -> list[bytes]:
-        """Places of which a home's summary spoke, and which it does not hold: what lay there may be with another."""
+        """Return the places that a home's summary spoke of and that it does not own: their entries may be with another
+        home.
+        """
         believed = progress.wanted.get(home, arcs)
         if believed == arcs:
             return []
@@ -351,7 +373,7 @@ class Meet(PlacementScheme):
         gone = [place for place in places if any(arc.holds(place) for arc in believed)]
         return [place for place in gone if not any(arc.holds(place) for arc in arcs)]
 
-    def _matched(self, source: Peer, message: MatchPending) -> None:
+    def _match_pending(self, source: Peer, message: MatchPending) -> None:
         progress = self._matching.get(message.event)
         if progress is not None:
             self._is_slow(progress, message.home, message.arcs, message.more, message.homes)
@@ -364,8 +386,8 @@ class Meet(PlacementScheme):
         more: tuple[bytes, ...],
         to: tuple[HomeId, ...],
     ) -> None:
-        """A home that is visited waits for another; what it knows of further keys is of use by now."""
-        if home not in progress.visited and progress.attempt.alive:
+        """Note that a home waits for others; the further keys that it named are of use by now."""
+        if home not in progress.done_at and progress.attempt.alive:
             progress.slow[home] = (arcs, to)
             progress.add(self._gone_from(progress, home, arcs))
             progress.add_children(more)
@@ -373,7 +395,7 @@ class Meet(PlacementScheme):
 
     # -- being visited -------------------------------------------------------------------------------------------------
 
-    def _visit(self, source: Peer, question: MatchRequest) -> None:
+    def _match_request(self, source: Peer, question: MatchRequest) -> None:
         holding = self._ownership.owned_ranges.get(question.home)
         if holding is None or not self._ownership.is_stable(question.home):
             self._runtime.send(source, MatchReply(question.request, False, 0, (), None, ()))
@@ -419,32 +441,16 @@ class Meet(PlacementScheme):
             self._runtime.trace(event, "visited", home, detail=told)
         key = (home, event, self._ownership.owned_ranges[home].version)
 
-        def brought(well: bool) -> None:
+        def delivered(well: bool) -> None:
             then(well, more)
 
         def is_slow(to: tuple[HomeId, ...]) -> None:
             slow(more, to)
 
-        if not self._single_flight.join(key, brought, is_slow):
-            self._single_flight.begin(key, event, settled, content, matched, brought, is_slow)
+        if not self._single_flight.join(key, delivered, is_slow):
+            self._single_flight.begin(key, event, settled, content, matched, delivered, is_slow)
 
-    def _used(self, source: Peer, question: SummaryUpdate) -> None:
+    def _summary_update(self, source: Peer, question: SummaryUpdate) -> None:
         if question.home not in self._home_manager.homes:
             self._summaries.note(question.home, question.version, question.summary)
         self._runtime.send(source, SummaryUpdateAck(question.request, question.summary.base, question.summary.serial))
-
-
-# -- settings ----------------------------------------------------------------------------------------------------------
-
-
-class MeetSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The same for all nodes of a network."""
-
-    lease_us: int = 10 * SECOND_US
-    """How long a summary is good for. A subscription may wait so long for a broker that was lost with one."""
-    crowded: int = 256
-    """How many entries lie under one key at one node; further ones go to its children."""
-    children: int = 8
-    """Among how many further keys the entries of a crowded one are spread."""
-    plan: bytes = b""
-    """A `matching.KeyPlan` as bytes: which constraint of a filter is the most selective. Empty: by a guess."""

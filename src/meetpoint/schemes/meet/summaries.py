@@ -1,4 +1,4 @@
-"""The summaries that this node has of homes elsewhere: which of them an event need not visit."""
+"""The summaries that this node has of homes elsewhere: they tell which homes an event can skip."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["SummaryCache"]
 
 
 class _HomeSummary:
-    """What is known of one home."""
+    """The summary and the ranges of one home, as far as they are known here."""
 
     __slots__ = ("arcs", "base", "keys", "refused_at", "serial", "until", "version")
 
@@ -33,7 +33,7 @@ class _HomeSummary:
 
 
 class SummaryCache:
-    """All that one node has."""
+    """All summaries that one node has."""
 
     def __init__(self, runtime: Runtime, plan: KeyPlan, lease_us: int) -> None:
         self._runtime = runtime
@@ -46,14 +46,14 @@ class SummaryCache:
     # -- what is learnt ------------------------------------------------------------------------------------------------
 
     def known(self, home: HomeId) -> tuple[int, int, int]:
-        """The base, the serial and the version of a home's arcs that are known."""
+        """Return the base, the serial and the version of the ranges that are known of a home."""
         lease = self._leases.setdefault(home, _HomeSummary())  # from when it is asked on, news of it count
         return lease.base, lease.serial, lease.version
 
     def learn(
         self, home: HomeId, asked_at: int, version: int, arcs: Sequence[KeyRange] | None, summary: KeySummary | None
     ) -> None:
-        """A home has answered a visit that was asked at a time."""
+        """Learn from the answer of a home to a request that was sent at `asked_at`."""
         lease = self._leases.setdefault(home, _HomeSummary())
         if version < lease.version and lease.until > self._runtime.now:
             return  # it was overtaken by another answer
@@ -67,9 +67,10 @@ class SummaryCache:
             self._drop(home, lease)  # its keys, as they are known, do not go with its arcs
 
     def note(self, home: HomeId, version: int, summary: KeySummary) -> None:
-        """A home tells of keys that are in use from now on: no summary without them is good any more.
+        """Learn that keys came into use at a home: a summary without them is not good any more.
 
-        One that holds other arcs than before has no keys of those that went: without its arcs that says nothing.
+        A home that owns other ranges than before has no keys of those that went: without its ranges the update says
+        nothing.
         """
         lease = self._leases.get(home)
         if lease is not None and (version != lease.version or not self._apply(home, lease, summary)):
@@ -81,7 +82,7 @@ class SummaryCache:
         lease.until = lease.base = lease.serial = 0
 
     def _apply(self, home: HomeId, lease: _HomeSummary, summary: KeySummary) -> bool:
-        """Whether the summary is known as of its serial, or a later one, afterwards."""
+        """Return whether the summary is known as of its serial, or a later one, afterwards."""
         if summary.base == lease.base and summary.serial <= lease.serial:
             return True
         if summary.whole:
@@ -118,12 +119,12 @@ class SummaryCache:
                 del self._homes[key]
 
     def arcs(self, home: HomeId) -> tuple[KeyRange, ...]:
-        """What a home is known to hold."""
+        """Return the ranges that a home is known to own."""
         lease = self._leases.get(home)
         return () if lease is None else lease.arcs
 
     def forget(self, home: HomeId) -> None:
-        """A home is gone."""
+        """Forget a home that is gone, or that is here."""
         lease = self._leases.pop(home, None)
         if lease is not None:
             self._set_keys(home, lease, ())
@@ -131,22 +132,20 @@ class SummaryCache:
     # -- what an event must visit --------------------------------------------------------------------------------------
 
     def homes_for(self, attributes: Mapping[str, object]) -> list[HomeId]:
-        """The homes whose summaries say that they have keys of the event."""
+        """Return the homes whose summaries say that they have keys of the event."""
         now = self._runtime.now
         keys = self._live.keys_of_event(attributes)
         found = {home for key in keys for home in self._homes[key] if self._leases[home].until > now}
         return sorted(found)
 
     def arcs_without(self, wanted: Container[HomeId]) -> list[KeyRange]:
-        """The arcs of all homes whose summaries say that they have no keys of an event: `wanted` are those that do."""
+        """Return the ranges of homes whose summaries lack all keys of an event; `wanted` are the others."""
         now = self._runtime.now
         without = (lease for home, lease in self._leases.items() if lease.until > now and home not in wanted)
         return [arc for lease in without for arc in lease.arcs]
 
     def places_for(self, attributes: Mapping[str, object], known: Iterable[KeyRange] = ()) -> list[bytes]:
-        """Where keys of the event would lie, as far as no summary says whether they are in use; `known` are arcs that
-        are visited anyway.
-        """
+        """Return the places of an event's keys that no summary speaks of; `known` are ranges that are asked anyway."""
         now = self._runtime.now
         arcs = [*known, *(arc for lease in self._leases.values() if lease.until > now for arc in lease.arcs)]
         arcs.sort(key=lambda arc: arc.high)
@@ -155,13 +154,13 @@ class SummaryCache:
         return _uncovered(self.all_places(attributes), arcs)
 
     def all_places(self, attributes: Mapping[str, object]) -> list[bytes]:
-        """Where all keys lie that the event could have, in use or not."""
+        """Return where all keys lie that the event could have, in use or not."""
         ring = self._runtime.ring
         return sorted({place_of(ring, key) for key in self._plan.keys_of_event(attributes)})
 
 
 def _uncovered(places: Sequence[bytes], arcs: Sequence[KeyRange]) -> list[bytes]:
-    """Those of some places that lie on none of some arcs, which are sorted."""
+    """Return the places that lie in none of some ranges, which are sorted."""
     if not arcs:
         return list(places)
     highs = [arc.high for arc in arcs]
@@ -169,6 +168,6 @@ def _uncovered(places: Sequence[bytes], arcs: Sequence[KeyRange]) -> list[bytes]
 
 
 def _is_covered(place: bytes, arcs: Sequence[KeyRange], highs: Sequence[bytes]) -> bool:
-    """Whether a place lies on one of some arcs, which are sorted; where two overlap, one is enough."""
+    """Return whether a place lies in a range of some, which are sorted; where two overlap, either is enough."""
     at = bisect_left(highs, place)
     return arcs[at % len(arcs)].holds(place) or arcs[at - 1].holds(place)

@@ -1,17 +1,18 @@
-"""Duties: an event at the ids of one duty, handled by whoever holds the key of its head (`subsets`).
+"""Duties: an event at the ids of one duty, handled by the owner of the key of its head (`ids`).
 
-Whoever holds it serves the region around the head, as far as it holds that, and hands on the rest in parts. A part
-whose head is held here too is handled at once; any other is an errand, to the holder of its head's key. When its own
-homes have the event, and all parts are answered for, it answers.
+The owner serves the region around the head, as far as it owns that, and hands on the rest in parts. A part whose head
+is owned here too is handled at once; any other is a keyed request to the owner of its head's key. When its own homes
+have the event, and all parts are answered for, it answers.
 
-So every id of a duty is served by whoever holds it then, wherever arcs move to meanwhile: the ids of the parts have
-nothing in common and leave nothing out, whatever their order. How regions lie decides only how many messages it takes.
+So every id of a duty is served by its owner of that moment, wherever ranges move to meanwhile: the ids of the parts
+have nothing in common and leave nothing out, whatever their order. How regions lie decides only how many messages it
+takes.
 
 - A home that does not say soon that it has the event is named in the answer, and the origin brings it there: a tree
   does not wait for the slowest.
-- Nothing of it is kept on disk. What is lost with a relay is asked again by whoever handed it on.
+- Nothing of it is kept on disk. What is lost with a relay is asked again by the node that handed it on.
 - The same duty of the same attempt that comes again, since an answer was late or lost, joins the one under way, or gets
-  the same answer. One of another attempt is handled anew: what is stored may have changed (`carrying`).
+  the same answer. A duty of another attempt is handled anew: what is stored may have changed (`dissemination`).
 """
 
 from __future__ import annotations
@@ -42,20 +43,20 @@ from meetpoint.schemes.reach.quench import Quench
 from meetpoint.schemes.reach.region_copies import RegionCopies
 from meetpoint.wording import counted
 
-__all__ = ["BRING_US", "Duties"]
+__all__ = ["DELIVER_US", "Duties"]
 
-BRING_US: Final = SECOND_US // 2
-"""How long a home may take to have an event, before that is left to the event's origin: less than whoever handed the
-duty on waits before it asks again, with some steps up and down in between."""
-assert BRING_US < RETRY_US
+DELIVER_US: Final = SECOND_US // 2
+"""How long a home may take to have an event, before that is left to the event's origin. Less than the node that handed
+the duty on waits before it asks again, with some steps up and down in between."""
+assert DELIVER_US < RETRY_US
 WORKING_MAX: Final = 4_096
 """Duties that are under way at a node; any further one is asked again."""
 RECENT_MAX: Final = 1_024
 """Answers that are remembered."""
 PARTS_MAX: Final = 4_096
-"""Into how many parts a duty is parted at one node. With a tree that fits the regions they are far fewer."""
+"""Parts into which a duty falls at one node. With a tree that fits the regions they are far fewer."""
 HOPS_MAX: Final = 10_000
-"""More messages than that take no event anywhere."""
+"""A limit on hops, which no event reaches: a request with more is malformed."""
 HEARD_US: Final = 60 * SECOND_US
 """How long a region counts that an answer told of."""
 
@@ -63,7 +64,7 @@ Answer: TypeAlias = Callable[[Message], None]
 
 
 class _Place(NamedTuple):
-    """Where a duty can be served from here."""
+    """A place here where a duty can be served."""
 
     home: HomeId
     region: Region
@@ -80,7 +81,7 @@ class _Key(NamedTuple):
 
 
 class _Work:
-    """A duty under way: who waits for it, and what it waits for."""
+    """A duty under way: the answers that wait for it, and the parts that it waits for."""
 
     __slots__ = ("busy", "left", "rpc", "served", "shortest", "stood_in", "timer", "waiting")
 
@@ -96,7 +97,7 @@ class _Work:
 
 
 class _Parted(NamedTuple):
-    """What becomes of a duty at a node."""
+    """A duty at a node: where it is served here, and what is handed on."""
 
     places: list[tuple[_Place, Duty]]
     handed: list[Duty]
@@ -130,12 +131,12 @@ class Duties:
         self._heard: dict[int, int] = {}  # lengths of regions that answers told of, and until when they count
         self.quench: Quench | None = None
         self.copies: RegionCopies | None = None
-        rpc.do(DutyRequest, self._handle)
+        rpc.do(DutyRequest, self._duty_request)
 
     # -- handing on ----------------------------------------------------------------------------------------------------
 
     def hand(self, point: int, handle: DutyRequest, then: Callable[[DutyReply, bool], None]) -> int:
-        """Have a duty handled at the holder of its head; `then` with the answer, and whether it is another node's.
+        """Have a duty handled at the owner of its head; `then` gets the answer, and whether it is another node's.
 
         The number returned stops it.
         """
@@ -149,7 +150,7 @@ class Duties:
 
         def done() -> None:
             if answers:
-                then(*answers[0])  # else it was answered with something else: whoever waits gives up in time
+                then(*answers[0])  # else the answer was something else: the caller gives up in time
 
         key = self._cube.key(point)
         here = self._ownership.holder(key) is not None
@@ -157,7 +158,7 @@ class Duties:
 
     @property
     def floor(self) -> int:
-        """No region is shorter than this, as far as is known: how many bits a tree may turn (`subsets`)."""
+        """The length of the shortest region, as far as is known: how many bits a tree may reorder (`ids`)."""
         owned_ranges = self._ownership.owned_ranges.values()
         known = (
             self._owner_cache.heard,
@@ -174,7 +175,7 @@ class Duties:
 
     # -- handling ------------------------------------------------------------------------------------------------------
 
-    def _handle(self, home: Home, reached: Reached, handle: DutyRequest, answer: Answer) -> None:
+    def _duty_request(self, home: Home, reached: Reached, handle: DutyRequest, answer: Answer) -> None:
         fixed, bits = (unpack_bits(each, self._cube.width) for each in (handle.fixed, handle.bits))
         numbers = (handle.floor, handle.settled, handle.hops)
         if fixed is None or bits is None or bits & ~fixed or min(numbers) < 0 or handle.hops > HOPS_MAX:
@@ -223,17 +224,17 @@ class Duties:
             if self._working.get(key) is work:
                 self._finish(key, work)
 
-        def brought(left: Mapping[HomeId, tuple[int, ...]]) -> None:
+        def delivered(left: Mapping[HomeId, tuple[int, ...]]) -> None:
             add_to(work.left, left.items())
             one_is_done()
 
         one_is_done = when_all(1 + len(parted.handed), all_is_done)
         for each in parted.handed:
             self._hand_on(work, event, each, handle, floor, one_is_done)
-        self._fanout.bring_soon(handle.event, handle.settled, handle.content, matched, BRING_US).then(brought)
+        self._fanout.bring_soon(handle.event, handle.settled, handle.content, matched, DELIVER_US).then(delivered)
 
     def _part(self, event: int, duty: Duty, tree: Tree) -> _Parted | None:
-        """Which places serve a duty here, and what goes elsewhere; None where it falls into too many parts."""
+        """Return the places that serve a duty here, and what goes elsewhere; None where there are too many parts."""
         parted = _Parted([], [])
         todo = [duty]
         for _ in range(PARTS_MAX):
@@ -250,7 +251,7 @@ class Duties:
         return None
 
     def _place(self, point: int) -> _Place | None:
-        """Where what lies around an id is known here."""
+        """Return the place here where entries around an id are known; None where there is none."""
         home = self._ownership.holder(self._cube.key(point))
         if home is not None:
             return _Place(home.id, self._region(home, point), self._tables.at(home.id), is_copy=False)
@@ -261,7 +262,7 @@ class Duties:
         return self._cube.around(self._ownership.arc(home.id, self._cube.key(point)), point)
 
     def _is_quenched(self, region: Region, duty: Duty, part: Duty) -> bool:
-        """Whether nothing is wanted at any id of a part: all of them lie below the region with that bit cleared."""
+        """Return whether nothing is wanted at any id of a part: all lie below the region with that bit cleared."""
         if self.quench is None:
             return False
         cleared = part.fixed & ~part.bits & ~duty.fixed
@@ -273,8 +274,8 @@ class Duties:
         return False
 
     def _match(self, work: _Work, attributes: Mapping[str, object], event: int, parted: _Parted) -> Matched:
-        """What an event satisfies here."""
-        asked: dict[int, tuple[IdTable, list[DutyPart]]] = {}  # one look at each shelf
+        """Return the SubIDs, by home, that an event satisfies here."""
+        asked: dict[int, tuple[IdTable, list[DutyPart]]] = {}  # one look at each table
         for place, duty in parted.places:
             asked.setdefault(id(place.table), (place.table, []))[1].append(DutyPart(place.region, duty))
         found = [item for table, wanted in asked.values() for item in table.match_parts(attributes, event, wanted)]
@@ -334,7 +335,7 @@ class Duties:
             answer(handled)
 
     def _give_up(self, key: _Key) -> None:
-        """It has taken too long: nobody waits for it any more."""
+        """Give up a duty that has taken too long: nobody waits for it any more."""
         work = self._working[key]
         self._runtime.observe("reach_given_up")
         self._end(key, work)
@@ -348,7 +349,7 @@ class Duties:
     # -- seen from outside ---------------------------------------------------------------------------------------------
 
     def under_way(self) -> Iterator[tuple[EventKey, Duty]]:
-        """The duties that are under way."""
+        """Yield the duties that are under way."""
         for key in self._working:
             yield key.event, key.duty
 

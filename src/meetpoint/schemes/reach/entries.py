@@ -1,13 +1,10 @@
-"""What is kept of a conjunction at whoever holds the key of its id.
-
-What lies at the homes here, by its id, and which of it an event matches.
-"""
+"""Entries of the scheme `reach` at the homes here: conjunctions by their ids, and which of them an event satisfies."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -21,17 +18,20 @@ from meetpoint.placement.key_range import KeyRange
 from meetpoint.placement.messages import Entry
 from meetpoint.schemes.reach.ids import Cube, Duty, is_subset
 
-__all__ = ["DutyPart", "IdTable", "IdTables", "PinnedKeys", "entry_of", "read_entry"]
+if TYPE_CHECKING:
+    from meetpoint.schemes.reach.load_shedding import LoadShedding
+
+__all__ = ["DutyPart", "IdTable", "IdTables", "entry_of", "read_entry"]
 
 
-def entry_of(cube: Cube, filed: StoredEntry, conjunction: Conjunction) -> Entry:
-    """A conjunction, where it is to lie."""
+def entry_of(cube: Cube, stored: StoredEntry, conjunction: Conjunction) -> Entry:
+    """Return the entry of a conjunction, which lies at the key of its id."""
     key = bytes(cube.key(cube.of_conjunction(conjunction)))
-    return Entry(key, key, msgspec.msgpack.encode(filed))
+    return Entry(key, key, msgspec.msgpack.encode(stored))
 
 
 def read_entry(cube: Cube, name: str, entry: Entry) -> Item[int] | None:
-    """An entry as a peer has sent it, with its id; None where it is malformed, or lies elsewhere than its id does."""
+    """Read an entry of a peer, with its id; None where it is malformed, or lies elsewhere than its id does."""
     owner, found = owner_of(name), read_filed(entry.body)
     if owner is None or found is None:
         return None
@@ -43,79 +43,63 @@ def read_entry(cube: Cube, name: str, entry: Entry) -> Item[int] | None:
 
 
 class DutyPart(NamedTuple):
-    """What an event asks of a shelf: the ids of a duty in a region."""
+    """The ids of a duty in a region."""
 
     region: Region
     duty: Duty
 
     def holds(self, point: int) -> bool:
-        """Whether an id is one of them."""
+        """Return whether an id is one of them."""
         return self.region.hosts(point) and point & self.duty.fixed == self.duty.bits
 
 
 class IdTable(entry_table.EntryTable[int, int]):
-    """What lies at one home, by id."""
+    """The entries at one home, by id."""
 
     def __init__(self) -> None:
         super().__init__(lambda item: item.read.place)
 
     def within(self, region: Region) -> Iterator[str]:
-        """The names of what lies in a region."""
+        """Yield the names of entries in a region."""
         for point, items in self.groups.items():
             if region.hosts(point):
                 yield from items
 
     def is_empty(self, region: Region) -> bool:
-        """Whether nothing lies in a region."""
+        """Return whether nothing lies in a region."""
         return not any(region.hosts(point) for point in self.groups)
 
     def match_parts(self, attributes: Mapping[str, object], event: int, parts: Sequence[DutyPart]) -> list[Item[int]]:
-        """The conjunctions that an event with an id satisfies, of those whose ids are asked for."""
+        """Return the conjunctions that an event with an id satisfies, of those whose ids are asked for."""
         return self.match(
             attributes, lambda point: is_subset(point, event) and any(part.holds(point) for part in parts)
         )
 
 
-class PinnedKeys(Protocol):
-    """Entries that are no conjunctions: each says that an id stays at the home where it lies."""
-
-    def marked(self, home: HomeId, name: str, entry: Entry) -> bool:
-        """An entry lies at a home here: whether it is a mark."""
-
-    def unmarked(self, home: HomeId, name: str) -> None:
-        """One does no longer."""
-
-    def ended(self, home: HomeId) -> None:
-        """A home is not here any more."""
-
-    def pinned(self, home: HomeId) -> tuple[KeyRange, ...]:
-        """What stays at a home here."""
-
-
 class IdTables(entry_table.EntryTables[IdTable]):
-    """All homes here. Some entries are no conjunctions, but marks."""
+    """The entries at all homes here. Some are marks, not conjunctions, which keep an id where it is."""
 
     def __init__(self, runtime: Runtime, cube: Cube) -> None:
         super().__init__(runtime, IdTable, partial(read_entry, cube))
-        self.marks: PinnedKeys | None = None
+        self.marks: LoadShedding | None = None
 
     def ended(self, home: HomeId) -> None:
-        """A home holds nothing here any more."""
+        """Forget a home that owns nothing here any more."""
         super().ended(home)
         if self.marks is not None:
             self.marks.ended(home)
 
     def pinned(self, home: HomeId) -> tuple[KeyRange, ...]:
-        """What stays at a home here."""
+        """Return the ranges that stay at a home here."""
         return () if self.marks is None else self.marks.pinned(home)
 
     def added(self, home: HomeId, name: str, entry: Entry) -> None:
-        """An entry lies at a home here."""
+        """Add an entry or a mark at a home here."""
         if self.marks is None or not self.marks.marked(home, name, entry):
             super().added(home, name, entry)
 
     def removed(self, home: HomeId, name: str) -> None:
-        """It does no longer."""
+        """Remove an entry or a mark from a home here."""
         if self.marks is not None:
             self.marks.unmarked(home, name)
         super().removed(home, name)

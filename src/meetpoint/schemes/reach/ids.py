@@ -1,8 +1,9 @@
-"""Ids of events and of conjunctions: sets of bits, such that what matches is a subset (paper C, sections 2, 4.1, 4.2).
+"""Ids of events and of conjunctions, their keys, and the trees that lead to subsets. Pure.
 
-An event *may match* a conjunction only if the event's id has every bit of the conjunction's. Then the conjunction is
-*sound* to look for among the subsets of the event's id, and the filter decides. So a conjunction may set a bit only if
-every event that it accepts has that bit:
+An id is a set of bits, such that what matches is a subset (paper C, sections 2, 4.1, 4.2). An event *may match* a
+conjunction only if the event's id has every bit of the conjunction's. Then the conjunction is *sound* to look for among
+the subsets of the event's id, and the filter decides. So a conjunction may set a bit only if every event that it
+accepts has that bit:
 
 | a constraint | its bit in `AttributeIds` | its bits in `SignatureIds` |
 | --- | --- | --- |
@@ -22,17 +23,14 @@ bits, which are what nodes are chosen by.
 Values that are equal have one hash, whatever their class: both sides use the meet keys of `matching.keys`, by which a
 value and a constraint that accepts it share a key.
 
-Ids on the circle: which key an id lies at, and which ids an arc has.
+**Keys.** An id lies at one key, the first of those that stand for it in the hypercube. An arc then has the ids whose
+keys lie on it, whatever cuts the ring: on a hypercube one region, on a ring some regions, of which the largest around
+an id counts (`Cube.around`).
 
-An id lies at one key, the first of those that stand for it in the hypercube. An arc then has the ids whose keys lie on
-it, whatever cuts the circle: on a hypercube one region, on a ring some regions, of which the largest around an id
-counts (`around`).
-
-Subset routing: from an event to every node that hosts a subset of its id, each exactly once (paper C, section 3.2).
-
-A node is *required* if its id, read as bits, is a subset of the event's lowest bits: only then does its region hold an
-id that is. The node of the empty suffix, all zeros, always is. An event first goes to the host of its own id. From
-there it is handed on in *duties*: a duty fixes some bits and leaves the others free, and whoever has it answers for all
+**Subset trees** lead from an event to every node that hosts a subset of its id, each exactly once (section 3.2). A node
+is *required* if its id, read as bits, is a subset of the event's lowest bits: only then does its region hold an id that
+is. The node of the empty suffix, all zeros, always is. An event first goes to the host of its own id. From there it is
+handed on in *duties*: a duty fixes some bits and leaves the others free, and the node that has it answers for all
 required nodes that agree with what is fixed. It serves its own ids, and parts the rest: for each bit that is free, set
 in the event, and one of its own id's, a new duty has that bit cleared, and those dealt with before it as they are here.
 These have nothing in common and leave nothing out. A duty goes to its *head*, the host of the event's id with the fixed
@@ -41,16 +39,14 @@ bits in place; that differs from where it comes from in one bit, so that it is a
 The order in which bits are dealt with makes the tree. With ids of one length any order will do, and a public hash of
 the message's id chooses it, so that the load spreads. With ids of different lengths an order can bring a duty to a node
 whose id is too short to have a bit that is fixed, and then it gets two. Dealing with the lowest bits first never does:
-two regions differ in a bit that both have, below all that only one has. So the hash turns only the lowest `floor` bits,
-and the others follow in order. Where no id is shorter than `floor`, each required node is reached exactly once, with
-one message each: 2^b - 1 where all ids have m bits, b of them set in the event. A floor that is too high (a node has
-left since) costs a second message to some, which serve once, and never misses any: each duty still has a head. A floor
-of 0 is always exact.
+two regions differ in a bit that both have, below all that only one has. So the hash reorders only the lowest `floor`
+bits, and the others follow in order. Where no id is shorter than `floor`, each required node is reached exactly once,
+with one message each: 2^b - 1 where all ids have m bits, b of them set in the event. A floor that is too high (a node
+has left since) costs a second message to some, which serve once, and never misses any: each duty still has a head. A
+floor of 0 is always exact.
 
 Deviations: the paper's rule, from a node to those at Hamming distance 1 with one bit less, misses nodes where lengths
-differ (`printed`); and its examples leave out the node of the empty suffix.
-
-Regions as parts of the circle, and which ids lie below them: subsets of ids that they have.
+differ (`lab.printed`); and its examples leave out the node of the empty suffix.
 """
 
 from __future__ import annotations
@@ -106,26 +102,26 @@ _SIZES: Final[Sizes] = {(KeySort.THERE, ""): (0,), **{(KeySort.VALUE, kind): (0,
 
 
 def is_subset(conjunction: int, event: int) -> bool:
-    """Whether an event has all bits of a conjunction: only then may it match."""
+    """Return whether an event has all bits of a conjunction: only then may it match."""
     return conjunction & ~event == 0
 
 
 class Ids(Protocol):
-    """How ids are made: the same at every node of a network."""
+    """The ids of a network, made the same way at every node."""
 
     @property
     def width(self) -> int:
-        """How many bits they have: the dimensions of the hypercube."""
+        """The number of bits: the dimensions of the hypercube."""
 
     def of_event(self, attributes: Mapping[str, object]) -> int:
-        """The id of an event, from its clean attributes."""
+        """Return the id of an event, from its clean attributes."""
 
     def of_conjunction(self, conjunction: Conjunction) -> int:
-        """The id of a conjunction: a subset of the id of every event that it accepts."""
+        """Return the id of a conjunction: a subset of the id of every event that it accepts."""
 
 
 class AttributeIds:
-    """A bit for each attribute, as in the paper: what an event has, and what a conjunction needs it to have."""
+    """Ids with a bit for each attribute, as in the paper: those an event has, and those a conjunction needs."""
 
     def __init__(self, schema: Schema) -> None:
         if not len(schema):
@@ -135,15 +131,15 @@ class AttributeIds:
 
     @property
     def width(self) -> int:
-        """As many bits as attributes."""
+        """The number of bits: as many as attributes."""
         return len(self._paths)
 
     def of_event(self, attributes: Mapping[str, object]) -> int:
-        """The attributes that are there."""
+        """Return the bits of the attributes that are there."""
         return sum(1 << place for place, path in enumerate(self._paths) if find(attributes, path) is not None)
 
     def of_conjunction(self, conjunction: Conjunction) -> int:
-        """The attributes without which it does not hold."""
+        """Return the bits of the attributes without which the conjunction does not hold."""
         bits = 0
         for name, constraint in conjunction.constraints:
             if not isinstance(constraint, Absent):
@@ -152,7 +148,7 @@ class AttributeIds:
 
 
 class SignatureIds:
-    """Bits by hash, of attributes and of attributes with their values, so that values prune the tree too.
+    """Ids with bits by hash, of attributes and of attributes with their values, so that values prune the tree too.
 
     Deviation: the paper has attributes only. An event sets up to two bits for each of its attributes; they should be
     few beside `width`, or every node is a subset of every event. Without a schema all attributes count.
@@ -168,11 +164,11 @@ class SignatureIds:
 
     @property
     def width(self) -> int:
-        """How many bits there are to hash to."""
+        """The number of bits to hash to."""
         return self._width
 
     def of_event(self, attributes: Mapping[str, object]) -> int:
-        """What is there, and with which values."""
+        """Return the bits of the attributes that are there, and of their values."""
         known = (name for name, _ in walk(attributes) if self._has(name))
         bits = 0
         for key in keys_of_event(attributes, {}, dict.fromkeys(known, _SIZES)):
@@ -181,7 +177,7 @@ class SignatureIds:
         return bits
 
     def of_conjunction(self, conjunction: Conjunction) -> int:
-        """What must be there, and with which values where they are known."""
+        """Return the bits of the attributes that must be there, and of their values where they are known."""
         bits = 0
         for written, constraint in conjunction.constraints:
             name = canonical_name(written)
@@ -193,7 +189,9 @@ class SignatureIds:
         return self._names is None or name in self._names
 
     def _bits_of_values(self, name: str, constraint: Constraint) -> int:
-        """The bits that all values which a constraint accepts have in common. An event it accepts has one of them."""
+        """Return the bits that all values which a constraint accepts have in common: an event that it accepts has one
+        of these.
+        """
         common = 0
         for way in candidates(name, constraint, CELLS_MAX, fine=False):
             if way and all(key.sort is KeySort.VALUE for key in way):
@@ -211,56 +209,56 @@ class SignatureIds:
 
 
 class Cube:
-    """All ids of a network."""
+    """All ids of a network, and their keys."""
 
     def __init__(self, ring: Ring, ids: Ids) -> None:
         self._ring = ring
         self._ids = ids
         self.width = min(ids.width, ring.bits)
-        """How many bits an id has; those that a key has no room for are left out."""
+        """The number of bits of an id; those that a key has no room for are left out."""
         self._all = (1 << self.width) - 1
 
     def of_event(self, attributes: Mapping[str, object]) -> int:
-        """The id of an event, from its clean attributes."""
+        """Return the id of an event, from its clean attributes."""
         return self._ids.of_event(attributes) & self._all
 
     def of_conjunction(self, conjunction: Conjunction) -> int:
-        """The id of a conjunction."""
+        """Return the id of a conjunction."""
         return self._ids.of_conjunction(conjunction) & self._all
 
     def key(self, point: int) -> Key:
-        """Where an id lies on the circle."""
+        """Return the key at which an id lies."""
         return key_of(self._ring, point, self.width)
 
     def point(self, key: bytes) -> int:
-        """The id that a key stands for."""
+        """Return the id that a key stands for."""
         return point_of(self._ring, key, self.width)
 
     def ends(self, region: Region) -> tuple[Key, Key]:
-        """The first and the last key that an id of a region lies at."""
+        """Return the first and the last key at which ids of a region lie."""
         above = self._all & ~region.mask
         return self.key(region.bits), self.key(region.bits | above)
 
     def around(self, arc: KeyRange, point: int) -> Region:
-        """The largest region around an id, which lies on an arc, that lies on the arc with all its ids."""
+        """Return the largest region around an id, which lies on an arc, that has all its ids on the arc."""
         region = Region(point, self.width)
         while region.length and self.is_on(arc, region.parent):
             region = region.parent
         return region
 
     def is_on(self, arc: KeyRange, region: Region) -> bool:
-        """Whether all ids of a region lie on an arc."""
+        """Return whether all ids of a region lie on an arc."""
         first, count = self._ids_on(arc)
         every, size = 1 << self.width, 1 << self.width - region.length
         return count == every or (self._index(self.key(region.bits)) - first) % every + size <= count
 
     def shortest(self, arc: KeyRange) -> int:
-        """No region on an arc has fewer bits than this."""
+        """Return a length such that no region on an arc has fewer bits."""
         _, count = self._ids_on(arc)
         return self.width - max(count.bit_length() - 1, 0)
 
     def _ids_on(self, arc: KeyRange) -> tuple[int, int]:
-        """The first id on an arc, as ids follow each other on the circle, and how many there are."""
+        """Return the first id on an arc, as ids follow each other on the ring, and how many there are."""
         before, last = self._index(arc.low), self._index(arc.high)
         every = 1 << self.width
         if before == last:
@@ -268,14 +266,14 @@ class Cube:
         return before + 1, (last - before) % every
 
     def _index(self, key: bytes) -> int:
-        """How many ids lie before a key or at it, less one."""
+        """Return how many ids lie before a key or at it, less one."""
         return self._ring.number(key) >> self._ring.bits - self.width
 
 
 # -- subset trees ------------------------------------------------------------------------------------------------------
 
 FLOOR_MAX: Final = 32
-"""Bits that a tree turns: more nodes than 2^32 there are none."""
+"""Bits that a tree reorders: more nodes than 2^32 there are none."""
 
 
 class Duty(NamedTuple):
@@ -286,39 +284,39 @@ class Duty(NamedTuple):
 
 
 EVERYTHING: Final = Duty(0, 0)
-"""All required nodes: the duty of whoever hosts the event's id."""
+"""All required nodes: the duty of the host of the event's id."""
 
 
 class Tree(NamedTuple):
-    """In which order bits are dealt with: the lowest ones as said here, then the others from the lowest."""
+    """An order of bits: the lowest ones as said here, then the others from the lowest."""
 
     lowest: tuple[int, ...] = ()
 
     def positions(self, length: int) -> Iterator[int]:
-        """All positions of an id of a length."""
+        """Yield all positions of an id of a length."""
         yield from (position for position in self.lowest if position < length)
         yield from range(len(self.lowest), length)
 
 
 def tree_of(message: str, floor: int) -> Tree:
-    """The tree of a message, the same at every node. `floor`: no node's id is known to be shorter."""
+    """Return the tree of a message, the same at every node. `floor`: no node's id is known to be shorter."""
     floor = min(floor, FLOOR_MAX)
     drawn = blake2b(message.encode(), digest_size=2 * FLOOR_MAX, person=b"meetpoint tree 1").digest()
     return Tree(tuple(sorted(range(floor), key=lambda at: (drawn[2 * at : 2 * at + 2], at))))
 
 
 def is_required(region: Region, event: int) -> bool:
-    """Whether a region holds a subset of an event's id."""
+    """Return whether a region holds a subset of an event's id."""
     return region.bits & ~event == 0
 
 
 def head_point(event: int, duty: Duty) -> int:
-    """The id whose host is to have a duty."""
+    """Return the id whose host is to have a duty."""
     return event & ~duty.fixed | duty.bits
 
 
 def parts(me: Region, event: int, duty: Duty, tree: Tree) -> list[Duty]:
-    """What the head of a duty hands on."""
+    """Return the duties that the head of a duty hands on."""
     assert me.hosts(head_point(event, duty)), "a duty is its head's"
     handed: list[Duty] = []
     for position in tree.positions(me.length):
@@ -333,7 +331,7 @@ def parts(me: Region, event: int, duty: Duty, tree: Tree) -> list[Duty]:
 
 
 def pieces(ring: Ring, width: int, first: bytes, last: bytes) -> Iterator[Region]:
-    """The ids whose keys lie from `first` to `last`, which does not lead round the circle, in few regions."""
+    """Yield few regions with the ids whose keys lie from `first` to `last`, which does not lead round the ring."""
     free = ring.bits - width
     at, end = -(-ring.number(first) >> free), (ring.number(last) >> free) + 1
     while at < end:
@@ -347,20 +345,23 @@ def pieces(ring: Ring, width: int, first: bytes, last: bytes) -> Iterator[Region
 
 
 def below(region: Region) -> list[Region]:
-    """The regions with one set bit less: all subsets of a region's ids lie there, in the region, or below them."""
+    """Return the regions with one set bit less.
+
+    All subsets of a region's ids lie there, in the region, or below them.
+    """
     return [Region(region.bits ^ 1 << at, region.length) for at in range(region.length) if region.bits >> at & 1]
 
 
 def is_below(point: int, region: Region) -> bool:
-    """Whether an id is a subset of one that a region has."""
+    """Return whether an id is a subset of one that a region has."""
     return point & region.mask & ~region.bits == 0
 
 
 def meets_below(lower: Region, region: Region) -> bool:
-    """Whether a region has ids that are subsets of another's."""
+    """Return whether a region has ids that are subsets of another's."""
     return lower.bits & lower.mask & region.mask & ~region.bits == 0
 
 
 def rank(region: Region, width: int) -> int:
-    """The highest id of a region: less in a part of it, and less still with one set bit less."""
+    """Return the highest id of a region: less in a part of it, and less still with one set bit less."""
     return region.bits | (1 << width) - 1 & ~region.mask

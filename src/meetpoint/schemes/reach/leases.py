@@ -36,7 +36,7 @@ class RegionLease(Lease):
         self.life = life
         self.region = region
         self.ended = False
-        """Whether it is being revoked: then it is not renewed, and whoever lets go of it may get another one."""
+        """Whether it is being revoked: then it is not renewed, and its holder may get another one."""
         self.waiting: list[Callable[[], None]] = []
 
 
@@ -61,7 +61,7 @@ class RegionLeases:
         self._table.drop(home)
 
     def owed_us(self, home: HomeId) -> int:
-        """Return how long others may still rely on what a home here, or the former owner of its ranges, told them."""
+        """Return how long leases on a home here, or on the former owner of its ranges, may last."""
         return self._table.owed_us(home, self._runtime.now)
 
     def when_ready(self, home: HomeId, then: Callable[[], None]) -> None:

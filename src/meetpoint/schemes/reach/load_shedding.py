@@ -1,10 +1,10 @@
-"""Pushing an id away: a home with many entries gives one id, with all that lies there, to a home with few.
+"""Load shedding: a home with many entries gives one id, with all that lies there, to a home with few.
 
 After paper C, section 4.4. Which ids a node hosts follows from the hypercube, and some ids are far more popular than
 others. So a node that has many entries asks a few others for theirs, and gives the id that helps most to the one that
-has least, where that makes the fuller of the two clearly less full. Arcs change hands as they always do
-(`Ownership.give`), so that whoever looks for the id finds it: the overlay leads to where it was, and from there it is
-one message more.
+has least, where that makes the fuller of the two clearly less full. Ranges change hands as they always do
+(`Ownership.give`), so that requests for the id find it: the overlay leads to where it was, and from there it is one
+message more.
 
 A *mark* goes along, an entry at the id's key that is no conjunction. It says that the id stays where it is, though the
 overlay leads elsewhere, and where it came from. When few entries are left the mark is taken away; then the id follows
@@ -13,7 +13,7 @@ the overlay again, or goes back where it came from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -35,11 +35,11 @@ from meetpoint.schemes.reach.messages import LoadQuery, LoadReply
 __all__ = ["MARK", "LoadShedding"]
 
 MARK: Final = "pushed/"
-"""Names of marks begin so; they go on with the key."""
+"""The beginning of the names of marks; the key follows."""
 LOOK_US: Final = 5 * SECOND_US
 """How often a node looks whether it has too much."""
 ASKED: Final = 4
-"""How many other homes are asked for what they have."""
+"""Other homes that are asked how much they have."""
 TIMEOUT_US: Final = SECOND_US
 RELIEF: Final = 0.2
 """How much less the fuller one must have afterwards, as a part of what this node has."""
@@ -49,7 +49,7 @@ LOAD_MAX: Final = 1 << 40
 
 
 class _Load(NamedTuple):
-    """How much another node has, and a home of it."""
+    """The number of entries of another node, and a home of it."""
 
     entries: int
     node: NodeId
@@ -57,7 +57,10 @@ class _Load(NamedTuple):
 
 
 class LoadShedding:
-    """One node's part. `follows`: the overlay says which keys are whose, and what is not marked follows it."""
+    """The load shedding of one node.
+
+    `follows`: the overlay says which keys are whose, and what is not marked follows it.
+    """
 
     def __init__(
         self,
@@ -81,7 +84,7 @@ class LoadShedding:
         self._follows = follows
         self._marks: dict[HomeId, dict[str, Entry]] = {}
         self._busy = False
-        homes.answer(LoadQuery, self._weigh)
+        homes.answer(LoadQuery, self._load_query)
 
     def start(self) -> None:
         """Look now and then, from now on."""
@@ -90,26 +93,26 @@ class LoadShedding:
     # -- marks ---------------------------------------------------------------------------------------------------------
 
     def marked(self, home: HomeId, name: str, entry: Entry) -> bool:
-        """A mark lies at a home here; whether it is one."""
+        """Add an entry at a home here if it is a mark; return whether it is."""
         if name != _name(entry.low) or entry.low != entry.high or not self._runtime.ring.holds(entry.low):
             return False
         self._marks.setdefault(home, {})[name] = entry
         return True
 
     def unmarked(self, home: HomeId, name: str) -> None:
-        """It does no longer."""
+        """Remove a mark from a home here."""
         self._marks.get(home, {}).pop(name, None)
 
     def ended(self, home: HomeId) -> None:
-        """A home is not here any more."""
+        """Forget a home that is not here any more."""
         self._marks.pop(home, None)
 
     def pinned(self, home: HomeId) -> tuple[KeyRange, ...]:
-        """What stays at a home here."""
+        """Return the ranges that stay at a home here."""
         return tuple(sorted(self._arc(entry.low) for entry in self._marks.get(home, {}).values()))
 
     def _arc(self, key: bytes) -> KeyRange:
-        """All keys that stand for one id, from its own on."""
+        """Return the range of all keys that stand for one id, from its own on."""
         ring = self._runtime.ring
         return KeyRange(bytes(ring.add(key, -1)), bytes(ring.add(key, (1 << ring.bits - self._cube.width) - 1)))
 
@@ -124,13 +127,13 @@ class LoadShedding:
                 if was_never_given or count * BACK < self._above:
                     self._take_back(self._home_manager.homes[home], name, entry)
         if not self._busy and self._load() > self._above:
-            self._weigh_others(self._push)
+            self._query_loads()
 
     def _load(self) -> int:
         return sum(len(self._tables.at(home)) for home in self._home_manager.homes)
 
-    def _weigh_others(self, then: Callable[[list[_Load]], None]) -> None:
-        """Ask some homes elsewhere how much there is."""
+    def _query_loads(self) -> None:
+        """Ask some homes elsewhere how much they have, and push an id to the one that has least."""
         directory, me = self._home_manager.directory, self._runtime.me.id
         others = [entry.home for entry in directory.entries() if not entry.gone and entry.host.id != me]
         asked = self._runtime.random.sample(sorted(others), min(ASKED, len(others)))
@@ -145,12 +148,12 @@ class LoadShedding:
                 heard.append(_Load(reply.entries, reply.node, home))
             if not left:
                 self._busy = False
-                then(sorted(heard))
+                self._push(sorted(heard))
 
         for each in asked:
             self._homes.ask(each, LoadQuery(0, each), TIMEOUT_US).then(partial(answered, each))
 
-    def _weigh(self, question: LoadQuery) -> Signal[Reply]:
+    def _load_query(self, question: LoadQuery) -> Signal[Reply]:
         takes = question.home in self._home_manager.homes and self._ownership.is_stable(question.home)
         return Signal.of(LoadReply(question.request, self._load(), self._runtime.me.id, takes))
 
@@ -163,7 +166,7 @@ class LoadShedding:
         mine = self._load()
 
         def after(count: int) -> int:
-            """What the fuller of the two has, when so many entries have gone."""
+            """Return what the fuller of the two has, when so many entries have gone."""
             return max(mine - count, least.entries + count)
 
         best: tuple[int, HomeId, int] | None = None
@@ -195,7 +198,7 @@ class LoadShedding:
         self._ownership.put(home, name, Entry(key, key, bytes(home.id))).then(safe)
 
     def _take_back(self, home: Home, name: str, entry: Entry) -> None:
-        """Few entries are left at an id that was pushed here, or it was never given."""
+        """Take back an id that was pushed and has few entries left, or that was never given."""
         if not self._ownership.may_give(home.id) or self._ownership.owned_ranges[home.id].arc(entry.low) is None:
             return
         self._runtime.observe("reach_pushed_back")

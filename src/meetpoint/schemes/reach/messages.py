@@ -1,7 +1,4 @@
-"""What brokers that run `reach` say to each other.
-
-What brokers that run `reach` say to each other beside events: where nothing is wanted, copies, and loads.
-"""
+"""Messages between brokers that run `reach`."""
 
 from __future__ import annotations
 
@@ -35,10 +32,10 @@ __all__ = [
 ]
 
 
-class DutyRequest(Message, frozen=True, array_like=True, gc=False, tag="r.handle"):
-    """Errand: bring an event to all whose entries it matches, at the ids of a duty. `attempt` is its origin's number.
+class DutyRequest(Message, frozen=True, tag="r.handle"):
+    """Keyed request: bring an event to all whose entries it matches, at the ids of a duty.
 
-    Which ids an event may match follows from its content.
+    Which ids an event may match follows from its content. `attempt` is its origin's number.
     """
 
     event: EventKey
@@ -47,43 +44,43 @@ class DutyRequest(Message, frozen=True, array_like=True, gc=False, tag="r.handle
     fixed: bytes
     bits: bytes
     floor: int
-    """Of the tree; whoever hands on may use a lower one."""
+    """Of the tree; a node that hands on may use a lower one."""
     within_us: int
-    """How long whoever sends this waits at most."""
+    """How long the sender waits at most."""
     hops: int
-    """Messages by which the event has come to whoever sends this."""
+    """Messages by which the event has come to the sender."""
     content: bytes
 
 
 class BusyRegion(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Whoever is busy around the head of a duty: its node, its home, and how many bits its region has."""
+    """A busy home around the head of a duty: its node, and how many bits its region has."""
 
     host: Peer
     home: HomeId
     length: int
 
 
-class DutyReply(Message, frozen=True, array_like=True, gc=False, tag="r.handled"):
-    """It has come to all places of the duty, and all homes have it but those that are named."""
+class DutyReply(Message, frozen=True, tag="r.handled"):
+    """Says that a duty is done: all homes have the event but those in `left`."""
 
     left: tuple[tuple[HomeId, tuple[int, ...]], ...]
     """Homes that did not say in time that they have it, each with the SubIDs that matched there."""
     served: int
-    """At how many regions it was served."""
+    """The number of regions where it was served."""
     stood_in: tuple[tuple[HomeId, NodeId], ...]
     """Homes of which regions were answered for by a copy, each with the node that did."""
     shortest: int
-    """How many bits the shortest of them has."""
+    """The length of the shortest region that served it."""
     busy: BusyRegion | None = None
 
 
 def pack_bits(bits: int) -> bytes:
-    """Bits as they travel: an id has more than a number in a message may have."""
+    """Pack bits: an id has more than a number in a message may have."""
     return bits.to_bytes((bits.bit_length() + 7) // 8, "big")
 
 
 def unpack_bits(data: bytes, width: int) -> int | None:
-    """Bits that have come from a peer; None where there are more than an id has."""
+    """Unpack bits of a peer; None where there are more than an id has."""
     bits = int.from_bytes(data, "big")
     return None if len(data) > (width + 7) // 8 or bits >> width else bits
 
@@ -92,18 +89,18 @@ def unpack_bits(data: bytes, width: int) -> int | None:
 
 
 class PackedRegion(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A region as it travels."""
+    """A region in a message."""
 
     bits: bytes
     length: int
 
     @staticmethod
     def of(region: Region) -> PackedRegion:
-        """From a region."""
+        """Pack a region."""
         return PackedRegion(pack_bits(region.bits), region.length)
 
     def region(self, width: int) -> Region | None:
-        """The region, of ids with so many bits; None where it is none."""
+        """Unpack the region, of ids with so many bits; None where it is malformed."""
         if not 0 <= self.length <= width:
             return None
         bits = unpack_bits(self.bits, self.length)
@@ -113,32 +110,35 @@ class PackedRegion(msgspec.Struct, frozen=True, array_like=True, gc=False):
 # -- where nothing is wanted -------------------------------------------------------------------------------------------
 
 
-class IdleQuery(Message, frozen=True, array_like=True, gc=False, tag="r.idle"):
-    """Errand, to all who hold ids of a region: is nothing wanted there, and at no subset of what lies there?"""
+class IdleQuery(Message, frozen=True, tag="r.idle"):
+    """Keyed request, to all owners of ids of a region: is nothing wanted there, nor at a subset of what lies there?"""
 
     where: PackedRegion
     origin: Peer
     life: int
-    """Of the origin, in which it will know what it was told."""
+    """The life of the origin in which it will know what it was told."""
     wait_us: int
     """How long the origin waits."""
 
 
-class IdleReply(Message, frozen=True, array_like=True, gc=False, tag="r.idle_for"):
-    """Nothing is wanted, as far as this holder goes, for so long; 0: something is, or may be."""
+class IdleReply(Message, frozen=True, tag="r.idle_for"):
+    """Says for how long nothing is wanted, as far as this owner goes; 0: something is, or may be."""
 
     us: int
 
 
-class RevokeIdle(Query, frozen=True, array_like=True, gc=False, tag="r.awake"):
-    """A region of which you were told that nothing is wanted there: something is now. Tell those who know by you."""
+class RevokeIdle(Query, frozen=True, tag="r.awake"):
+    """Revokes what a node was told: something is wanted in a region now. Those who know by that node are told by it."""
 
     life: int
     where: PackedRegion
 
 
-class RevokeIdleAck(Reply, frozen=True, array_like=True, gc=False, tag="r.awoken"):
-    """Nobody relies on it any more. Not known: it was told to a former life, and others may still rely on that."""
+class RevokeIdleAck(Reply, frozen=True, tag="r.awoken"):
+    """Says that nobody relies on it any more.
+
+    Not known: it was told to a former life, and others may still rely on that.
+    """
 
     known: bool
 
@@ -146,30 +146,30 @@ class RevokeIdleAck(Reply, frozen=True, array_like=True, gc=False, tag="r.awoken
 # -- copies ------------------------------------------------------------------------------------------------------------
 
 
-class CopyRequest(Query, frozen=True, array_like=True, gc=False, tag="r.borrow"):
-    """A copy of what lies in a region at this home, from one name on."""
+class CopyRequest(Query, frozen=True, tag="r.borrow"):
+    """Asks for a copy of what lies in a region at this home, from one name on."""
 
     home: HomeId
     where: PackedRegion
     life: int
     number: int
-    """Under which it was begun; 0: it begins."""
+    """The number under which the copy was begun; 0: it begins."""
     after: str | None
-    """None: it is here, and is to be good for longer."""
+    """The last name that has come; None: the copy is complete, and is to be good for longer."""
 
 
-class CopyReply(Reply, frozen=True, array_like=True, gc=False, tag="r.lent"):
-    """Some of it; number 0: it is not to be had."""
+class CopyReply(Reply, frozen=True, tag="r.lent"):
+    """A page of the copy; number 0: it is not to be had."""
 
     number: int
     us: int
-    """How long it is good."""
+    """How long the copy is good."""
     entries: tuple[tuple[str, Entry], ...]
     more: bool
 
 
-class CopyUpdate(Query, frozen=True, array_like=True, gc=False, tag="r.amend"):
-    """Something has come to what was copied under this number."""
+class CopyUpdate(Query, frozen=True, tag="r.amend"):
+    """Tells that something has come to what was copied under this number."""
 
     life: int
     number: int
@@ -177,21 +177,21 @@ class CopyUpdate(Query, frozen=True, array_like=True, gc=False, tag="r.amend"):
     entry: Entry
 
 
-class CopyUpdateAck(Reply, frozen=True, array_like=True, gc=False, tag="r.amended"):
-    """The copy has it, or is not there any more."""
+class CopyUpdateAck(Reply, frozen=True, tag="r.amended"):
+    """Says that the copy has it, or is not there any more."""
 
 
 # -- who has much ------------------------------------------------------------------------------------------------------
 
 
-class LoadQuery(Query, frozen=True, array_like=True, gc=False, tag="r.weigh"):
-    """How many entries lie at the node of this home?"""
+class LoadQuery(Query, frozen=True, tag="r.weigh"):
+    """Asks how many entries lie at the node of this home."""
 
     home: HomeId
 
 
-class LoadReply(Reply, frozen=True, array_like=True, gc=False, tag="r.weighed"):
-    """So many."""
+class LoadReply(Reply, frozen=True, tag="r.weighed"):
+    """The number of entries at a node."""
 
     entries: int
     node: NodeId

@@ -2,22 +2,22 @@
 
 A region is *idle* if nothing lies there and nothing lies *below* it: at a subset of any of its ids. All that an event's
 duty could meet lies at or below the region around the duty's head, so that a duty whose head lies in an idle region
-need not be handed on. A node that hands duties to a region asks all who hold ids of it, and each of them answers for
-its part: idle for so long, if nothing lies there, and if it knows the same of every region with one set bit less.
+need not be handed on. A node that hands duties to a region asks all owners of its ids, and each of them answers for its
+part: idle for so long, if nothing lies there, and if it knows the same of every region with one set bit less.
 
 It never costs a match:
 
-- What is not known counts as wanted, and what is known counts for a time (`promises`): never longer than those know it
-  by whom it is known.
-- Whoever has told others that a region is idle, and then gets an entry at or below it, tells them so. They tell those
-  who know by them, and only then answer. The entry is acknowledged when all have answered, or their time is over. So
-  whoever meets an event that is published later hands it on.
-- One that began anew does not know whom it told. Its time is waited for.
+- A region of which nothing is known counts as wanted, and an answer counts for a time (`leases`): never longer than
+  those know it by whom it is known.
+- A node that has told others that a region is idle, and then gets an entry at or below it, tells them so. They tell
+  those who know by them, and only then answer. The entry is acknowledged when all have answered, or their leases are
+  over. So a node that meets an event that is published later hands it on.
+- A node that began anew does not know whom it told. It waits for the time of a lease.
 
 Deviation: the paper's bits of interest are set once and never taken back, and race with publishing. Here they come back
 by themselves: an idle region is asked for again when events come by, some time after entries are gone.
 
-Who tells whom leads up only: every lease goes by promises about regions of lower `rank`. So nobody waits for itself.
+Nodes tell each other upwards only: every lease rests on leases for regions of lower `rank`. So nobody waits for itself.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ PAUSE_US: Final = 2 * SECOND_US
 """How long a region that is not idle is not asked again; doubled each time, up to `PAUSE_US_MAX`."""
 PAUSE_US_MAX: Final = 32 * SECOND_US
 WISHES: Final = 3
-"""How many events have to come by in the time that an answer is good for, before a region is asked: it has to pay for
-the question. Each time that it was asked in vain it takes twice as many, in twice the time, up to `WISHES_MAX`."""
+"""Events that have to come by in the time that an answer is good for, before a region is asked: it has to pay for the
+question. Each time that it was asked in vain it takes twice as many, in twice the time, up to `WISHES_MAX`."""
 WISHES_MAX: Final = 96
 USES: Final = 2
-"""How many events what is known must have kept away before it is asked again."""
+"""Events that an answer must have kept away before the region is asked again."""
 NEEDS_MAX: Final = 32
-"""How many regions an answer may depend on: more where arcs lie across regions, which is rare on a hypercube."""
+"""Regions that an answer may depend on: more where ranges lie across regions, which is rare on a hypercube."""
 ASKING_MAX: Final = 256
-"""How many questions of a node are under way at most."""
+"""Questions of a node that are under way at most."""
 KNOWN_MAX: Final = 8_192
-"""How many regions a node knows something of."""
+"""Regions that a node knows something of."""
 
 
 class _IdleRegion:
@@ -90,21 +90,21 @@ class _WantedRegion:
 
 
 class _IdleQuestion:
-    """Whether a region is idle, under way."""
+    """A question under way: is a region idle?"""
 
-    __slots__ = ("asked_at", "errand", "spoilt", "then", "timer", "us")
+    __slots__ = ("asked_at", "request", "spoilt", "then", "timer", "us")
 
     def __init__(self, asked_at: int, us: int) -> None:
         self.asked_at = asked_at
         self.us = us  # the least that was heard so far
         self.spoilt = False  # something has come there since it was asked
-        self.errand = 0
+        self.request = 0
         self.timer = 0
         self.then: list[Callable[[], None]] = []
 
 
 class Quench(EntryListener):
-    """One node's part."""
+    """The quenching of one node."""
 
     def __init__(
         self, runtime: Runtime, rpc: KeyedRpc, ownership: Ownership, cube: Cube, tables: IdTables, lease_us: int
@@ -117,34 +117,34 @@ class Quench(EntryListener):
         self._lease_us = lease_us
         self._life = runtime.random.getrandbits(48)
         self._granted = RegionLeases(runtime, lease_us)
-        self._leases: dict[Region, _IdleRegion] = {}
+        self._idle: dict[Region, _IdleRegion] = {}
         self._lengths: Counter[int] = Counter()  # of these regions: there are few
         self._busy: dict[Region, _WantedRegion] = {}
         self._asking: dict[Region, _IdleQuestion] = {}
-        rpc.do(IdleQuery, self._is_idle)
+        rpc.do(IdleQuery, self._idle_query)
 
     def handlers(self) -> dict[type[Message], Handler]:
-        """Which messages are about it."""
-        return {RevokeIdle: self._awake}  # type: ignore[dict-item]
+        """Return the handlers of messages about idle regions."""
+        return {RevokeIdle: self._revoke_idle}  # type: ignore[dict-item]
 
-    # -- what custody tells --------------------------------------------------------------------------------------------
+    # -- what Ownership tells ------------------------------------------------------------------------------------------
 
     def began(self, home: HomeId, owed_us: int | None) -> None:
-        """A home holds arcs here."""
+        """Note that a home owns ranges here that it did not own before."""
         self._granted.began(home, owed_us)
 
     def owed_us(self, home: HomeId) -> int:
-        """How long others may still rely on what they were told here."""
+        """Return how long others may still rely on what they were told here."""
         return self._granted.owed_us(home)
 
     def ended(self, home: HomeId) -> None:
-        """A home is not here any more."""
+        """Forget a home that is not here any more."""
         self._granted.ended(home)
 
     # -- who hands on --------------------------------------------------------------------------------------------------
 
     def is_idle(self, region: Region) -> bool:
-        """Whether nothing is wanted in a region and below it."""
+        """Return whether nothing is wanted in a region and below it."""
         now = self._runtime.now
         for wider, lease in self._around(region):
             if lease.until > now:
@@ -155,7 +155,7 @@ class Quench(EntryListener):
         return False
 
     def wish(self, region: Region) -> None:
-        """An event goes to a region that is not known to be idle: it may be worth while to ask."""
+        """Note an event to a region that is not known to be idle, and ask where that pays."""
         busy, now = self._busy_at(region), self._runtime.now
         if now - busy.since > self._lease_us * busy.needed // WISHES:
             busy.wishes, busy.since = 0, now
@@ -173,20 +173,20 @@ class Quench(EntryListener):
         return busy
 
     def _known_until(self, region: Region, under: int) -> int:
-        """How long a region is known to be idle, by what is known of regions whose rank is lower; 0: it is not."""
+        """Return how long a region is known to be idle, by regions whose rank is lower; 0: it is not."""
         found = (lease.until for wider, lease in self._around(region) if rank(wider, self._cube.width) < under)
         return max(found, default=0)
 
     def _around(self, region: Region) -> list[tuple[Region, _IdleRegion]]:
-        """What is known of regions that hold another."""
+        """Return what is known of regions that hold another."""
         lengths = [length for length in self._lengths if length <= region.length]
         wider = [Region(region.bits & (1 << length) - 1, length) for length in lengths]
-        return [(each, self._leases[each]) for each in wider if each in self._leases]
+        return [(each, self._idle[each]) for each in wider if each in self._idle]
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
     def _ask(self, region: Region, wait_us: int, then: Callable[[], None] | None = None) -> None:
-        """Ask all who hold ids of a region; `then` when they have answered, or it has taken too long."""
+        """Ask all owners of ids of a region; `then` when they have answered, or it has taken too long."""
         question = self._asking.get(region)
         if question is not None:
             if then is not None:
@@ -210,28 +210,28 @@ class Quench(EntryListener):
             if self._asking.get(region) is asked:
                 del self._asking[region]
                 self._runtime.cancel(asked.timer)
-                self._rpc.stop(asked.errand)
+                self._rpc.stop(asked.request)
                 self._learn(region, asked, us)
 
         self._runtime.observe("reach_idle_asked")
         question.timer = self._runtime.after(wait_us, lambda: end(0))
         first, last = self._cube.ends(region)
         body = IdleQuery(PackedRegion.of(region), self._runtime.me, self._life, wait_us)
-        errand = self._rpc.run(first, last, body, lambda: end(asked.us), answered=answered)
-        question.errand = errand
+        request = self._rpc.run(first, last, body, lambda: end(asked.us), answered=answered)
+        question.request = request
         if self._asking.get(region) is not asked:
-            self._rpc.stop(errand)  # answered here, before its number was known
+            self._rpc.stop(request)  # answered here, before its number was known
 
     def _learn(self, region: Region, question: _IdleQuestion, us: int) -> None:
         us = 0 if question.spoilt else CLOCK_MARGIN.shorter(us)
         until = question.asked_at + us
         if until > self._runtime.now:
-            lease = self._leases.get(region)
+            lease = self._idle.get(region)
             if lease is None or lease.until < until:
                 self._forget(region)
-                if len(self._leases) >= KNOWN_MAX:
-                    self._forget(next(iter(self._leases)))
-                self._leases[region] = _IdleRegion(until, us)
+                if len(self._idle) >= KNOWN_MAX:
+                    self._forget(next(iter(self._idle)))
+                self._idle[region] = _IdleRegion(until, us)
                 self._lengths[region.length] += 1
             self._busy.pop(region, None)
         else:
@@ -244,14 +244,14 @@ class Quench(EntryListener):
             then()
 
     def _forget(self, region: Region) -> None:
-        if self._leases.pop(region, None) is not None:
+        if self._idle.pop(region, None) is not None:
             self._lengths[region.length] -= 1
             if not self._lengths[region.length]:
                 del self._lengths[region.length]
 
     # -- being asked ---------------------------------------------------------------------------------------------------
 
-    def _is_idle(self, home: Home, reached: Reached, question: IdleQuery, answer: Callable[[Message], None]) -> None:
+    def _idle_query(self, home: Home, reached: Reached, question: IdleQuery, answer: Callable[[Message], None]) -> None:
         region = question.where.region(self._cube.width)
         if region is None or not (0 <= question.wait_us <= ASK_US and 0 <= question.life < 1 << 48):
             self._runtime.observe("question_malformed")
@@ -273,7 +273,7 @@ class Quench(EntryListener):
             self._ask(each, wait_us, one_is_asked)
 
     def _part(self, home: Home, key: bytes, region: Region) -> tuple[bytes, bytes]:
-        """The keys of a region, from one on, that lie on the same arc of a home."""
+        """Return the keys of a region, from one on, that lie in the same range of a home."""
         ring = self._runtime.ring
         last, high = self._cube.ends(region)[1], self._ownership.arc(home.id, key).high
         return key, last if ring.distance(key, last) <= ring.distance(key, high) else high
@@ -285,15 +285,15 @@ class Quench(EntryListener):
         return ring.distance(first, last) <= ring.distance(first, self._ownership.arc(home.id, first).high)
 
     def _is_busy(self, region: Region) -> bool:
-        """Whether it was heard just now that a region is not idle.
+        """Return whether this node heard just now that a region is not idle.
 
-        However often that was heard before: whoever asks has waited long enough, and is not to wait again.
+        However often it heard that before: the asker has waited long enough, and is not to wait again.
         """
         busy = self._busy.get(region)
         return busy is not None and self._runtime.now - busy.heard_at < PAUSE_US
 
     def _look(self, home: Home, first: bytes, last: bytes, region: Region) -> tuple[int, list[Region]]:
-        """How long this part of a region is idle, 0 if it is not; and of which regions more should be known."""
+        """Return how long this part of a region is idle, 0 if it is not; and of which regions more should be known."""
         table = self._tables.at(home.id)
         parts = list(pieces(self._runtime.ring, self._cube.width, first, last))
         needs = list(dict.fromkeys(lower for part in parts for lower in below(part)))
@@ -312,21 +312,23 @@ class Quench(EntryListener):
     # -- something has come --------------------------------------------------------------------------------------------
 
     def put(self, home: HomeId, point: int, then: Callable[[], None]) -> None:
-        """Something lies at an id at a home here: call back when everybody knows. Never, where the home goes."""
+        """Tell all who think a region idle of an entry at an id here: `then` when they know. Never, where the home
+        goes.
+        """
         told = [lease for lease in self._granted.all() if is_below(point, lease.region)]
-        self._take_back(told, lambda: self._granted.when_ready(home, then))
+        self._revoke(told, lambda: self._granted.when_ready(home, then))
 
-    def _take_back(self, promises: Sequence[RegionLease], then: Callable[[], None]) -> None:
-        """Tell whoever was promised that a region is idle that it is not; `then` when all know, or have forgotten."""
-        is_over = when_all(1 + len(promises), then)
-        for lease in promises:
+    def _revoke(self, leases: Sequence[RegionLease], then: Callable[[], None]) -> None:
+        """Revoke leases on idle regions; `then` when all holders know, or their leases are over."""
+        is_over = when_all(1 + len(leases), then)
+        for lease in leases:
             lease.waiting.append(is_over)
             if not lease.ended:
                 lease.ended = True
-                self._end(lease)
+                self._revoke_one(lease)
         is_over()
 
-    def _end(self, lease: RegionLease) -> None:
+    def _revoke_one(self, lease: RegionLease) -> None:
         def heard(reply: Reply) -> bool:
             if isinstance(reply, RevokeIdleAck) and reply.known:
                 self._granted.forget(lease)
@@ -337,29 +339,29 @@ class Quench(EntryListener):
         self._runtime.after(lease.until - self._runtime.now, lambda: self._granted.forget(lease))
         if lease.peer.id == self._runtime.me.id:
             if lease.life == self._life:
-                self._wake(lease.region, lambda: self._granted.forget(lease))
+                self._revoke_below(lease.region, lambda: self._granted.forget(lease))
         else:
             self._runtime.observe("reach_awake_told")
             where = PackedRegion.of(lease.region)
             self._granted.tell(lease, lambda number: RevokeIdle(number, lease.life, where), heard)
 
-    def _awake(self, source: Peer, message: RevokeIdle) -> None:
+    def _revoke_idle(self, source: Peer, message: RevokeIdle) -> None:
         region = message.where.region(self._cube.width)
         if region is None:
             self._runtime.observe("question_malformed")
         elif message.life != self._life:
             self._runtime.send(source, RevokeIdleAck(message.request, False))
         else:
-            self._wake(region, lambda: self._runtime.send(source, RevokeIdleAck(message.request, True)))
+            self._revoke_below(region, lambda: self._runtime.send(source, RevokeIdleAck(message.request, True)))
 
-    def _wake(self, region: Region, then: Callable[[], None]) -> None:
-        """A region is not idle any more: `then` when all who know it to be by this node know that too."""
+    def _revoke_below(self, region: Region, then: Callable[[], None]) -> None:
+        """Forget that a region is idle: `then` when all who know it by this node know better."""
         self._forget(region)
         question = self._asking.get(region)
         if question is not None:
             question.spoilt = True
         at = rank(region, self._cube.width)
-        self._take_back(
+        self._revoke(
             [
                 lease
                 for lease in self._granted.all()
@@ -371,5 +373,5 @@ class Quench(EntryListener):
     def check(self) -> None:
         """Assert what must hold at all times."""
         self._granted.check()
-        assert max(len(self._leases), len(self._busy)) <= KNOWN_MAX
-        assert self._lengths.total() == len(self._leases)
+        assert max(len(self._idle), len(self._busy)) <= KNOWN_MAX
+        assert self._lengths.total() == len(self._idle)

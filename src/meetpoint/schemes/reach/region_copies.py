@@ -1,13 +1,13 @@
-"""Copies up the tree: whoever hands many duties to a busy place has a copy of what lies there, and serves it itself.
+"""Copies up the tree: a node that hands many duties to a busy place copies what lies there, and serves it itself.
 
-After paper C, section 4.4. A home that many duties come to says so in its answers. Whoever handed it one asks for a
+After paper C, section 4.4. A home that many duties come to says so in its answers. A node that handed it one asks for a
 copy of the region around its head, page by page, and from then on serves that region, and hands on what is below, as
 the home would. The answer says who answered, and for which homes.
 
-A copy is good for a time (`promises`), and is kept while it is used. What is placed in the region is told to all who
-have copies, and acknowledged when they have it, or their time is over: so a copy that is good has everything that was
-acknowledged. What is withdrawn stays in copies until their time is over: they are not renewed then, but asked for anew;
-homes check what comes.
+A copy is good for the time of a lease (`leases`), and is kept while it is used. An entry that is placed in the region
+is told to all who have copies, and acknowledged when they have it, or their leases are over: so a copy that is good has
+everything that was acknowledged. An entry that is withdrawn stays in copies until their leases are over: they are not
+renewed then, but asked for anew; homes check what comes.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ COPY_MAX: Final = 1_000
 PAGE_MAX: Final = 200
 PAGE_BYTES_MAX: Final = 128 << 10
 COPIES_MAX: Final = 64
-"""How many copies a node has."""
+"""Copies that a node has."""
 PAUSE_US: Final = 5 * SECOND_US
 """How long a copy that was not to be had is not asked for again."""
 PAUSED_MAX: Final = 1_024
 TIMEOUT_US: Final = SECOND_US
 WINDOW_US: Final = 2 * SECOND_US
-"""Over how long duties are counted."""
+"""How long a window is in which duties are counted."""
 USES: Final = 2
 """How often a copy must have been used to be kept."""
 NUMBER_MAX: Final = 1 << 60
@@ -61,7 +61,7 @@ class _Rate:
         self.count = 0
         self.before = 0
 
-    def turn(self, now: int) -> None:
+    def begin_window(self, now: int) -> None:
         """Begin another window, when this one is over."""
         if now - self.since >= WINDOW_US:
             self.before = self.count if now - self.since < 2 * WINDOW_US else 0
@@ -89,7 +89,7 @@ class RegionCopy:
 
 
 class RegionCopies(EntryListener):
-    """One node's part."""
+    """The copies that one node has, and those that it has given."""
 
     def __init__(
         self,
@@ -114,28 +114,28 @@ class RegionCopies(EntryListener):
         self._paused: dict[Region, int] = {}
 
     def handlers(self) -> dict[type[Message], Handler]:
-        """Which messages are about copies."""
-        return {CopyRequest: self._borrow, CopyUpdate: self._amend}  # type: ignore[dict-item]
+        """Return the handlers of messages about copies."""
+        return {CopyRequest: self._copy_request, CopyUpdate: self._copy_update}  # type: ignore[dict-item]
 
-    # -- what custody tells --------------------------------------------------------------------------------------------
+    # -- what Ownership tells ------------------------------------------------------------------------------------------
 
     def began(self, home: HomeId, owed_us: int | None) -> None:
-        """A home holds arcs here: what has come with them is in no copy, so that no copy is renewed."""
+        """Note that a home owns other ranges: what came with them is in no copy, so that no copy is renewed."""
         self._granted.began(home, owed_us)
         for lease in self._granted.all():
             lease.ended = True
 
     def owed_us(self, home: HomeId) -> int:
-        """How long others may still rely on copies from here."""
+        """Return how long others may still rely on copies from here."""
         return self._granted.owed_us(home)
 
     def ended(self, home: HomeId) -> None:
-        """A home is not here any more."""
+        """Forget a home that is not here any more."""
         self._granted.ended(home)
         self._rates.pop(home, None)
 
     def removed(self, home: HomeId, name: str, item: Item[int]) -> None:
-        """An entry does no longer lie at a home here: copies that have it are not renewed."""
+        """Note that an entry is gone from a home here: copies that have it are not renewed."""
         for lease in self._granted.all():
             if lease.region.hosts(item.read.place):
                 lease.ended = True
@@ -143,25 +143,25 @@ class RegionCopies(EntryListener):
     # -- being busy ----------------------------------------------------------------------------------------------------
 
     def served(self, home: HomeId, region: Region) -> None:
-        """A duty of another node was served at a region of a home here."""
+        """Count a duty of another node that was served at a region of a home here."""
         rate = self._rates.get(home)
         if rate is None:
             rate = self._rates[home] = _Rate(self._runtime.now)
-        rate.turn(self._runtime.now)
+        rate.begin_window(self._runtime.now)
         rate.count += 1
 
     def is_busy(self, home: HomeId) -> bool:
-        """Whether more duties come to a home here than it should have."""
+        """Return whether more duties come to a home here than it should have."""
         rate = self._rates.get(home)
         if rate is None:
             return False
-        rate.turn(self._runtime.now)
+        rate.begin_window(self._runtime.now)
         return max(rate.count, rate.before) > self._busy_above
 
     # -- who has a copy ------------------------------------------------------------------------------------------------
 
     def copy(self, point: int) -> RegionCopy | None:
-        """A copy of what lies around an id, if there is one that is good now."""
+        """Return a copy of what lies around an id, if there is one that is good now."""
         now = self._runtime.now
         for copy in self._copies.values():
             if copy.until > now and copy.region.hosts(point):
@@ -172,7 +172,7 @@ class RegionCopies(EntryListener):
         return None
 
     def heard(self, peer: Peer, home: HomeId, region: Region) -> None:
-        """Whoever a duty was handed to says that it is busy."""
+        """Ask for a copy of the region of a home that says it is busy, unless there is one."""
         now = self._runtime.now
         copy = self._copies.get(region)
         if copy is not None and (copy.asking or copy.until > now):
@@ -194,7 +194,7 @@ class RegionCopies(EntryListener):
         )
 
     def _fetched(self, copy: RegionCopy, reply: Reply | None) -> None:
-        """A page has come, or not."""
+        """Take a page of a copy, None where it did not come in time."""
         if self._copies.get(copy.region) is not copy:
             return
         if (
@@ -258,8 +258,8 @@ class RegionCopies(EntryListener):
             answered
         )
 
-    def _amend(self, source: Peer, message: CopyUpdate) -> None:
-        """Something has come to a region of which there may be a copy here."""
+    def _copy_update(self, source: Peer, message: CopyUpdate) -> None:
+        """Add an entry to the copies here that lack it."""
         if message.life == self._life:
             for copy in self._copies.values():
                 if copy.number is None:
@@ -270,12 +270,12 @@ class RegionCopies(EntryListener):
 
     # -- who is copied -------------------------------------------------------------------------------------------------
 
-    def _borrow(self, source: Peer, question: CopyRequest) -> None:
+    def _copy_request(self, source: Peer, question: CopyRequest) -> None:
         region = question.where.region(self._cube.width)
         if region is None or not 0 <= question.life < 1 << 48:
             self._runtime.observe("question_malformed")
             return
-        lease = self._lend(source, question, region)
+        lease = self._lease_for(source, question, region)
         if lease is None:
             self._runtime.send(source, CopyReply(question.request, 0, 0, (), False))
             return
@@ -286,8 +286,8 @@ class RegionCopies(EntryListener):
         page, more = self._page(question.home, region, question.after)
         self._runtime.send(source, CopyReply(question.request, lease.number, us, page, more))
 
-    def _lend(self, source: Peer, question: CopyRequest, region: Region) -> RegionLease | None:
-        """The lease under which a copy is given, or renewed; None where it is not to be had."""
+    def _lease_for(self, source: Peer, question: CopyRequest, region: Region) -> RegionLease | None:
+        """Return the lease under which a copy is given, or renewed; None where it is not to be had."""
         key = self._cube.key(region.bits)
         home = self._ownership.holder(key)
         if home is None or home.id != question.home:
@@ -313,7 +313,7 @@ class RegionCopies(EntryListener):
         return lease
 
     def _page(self, home: HomeId, region: Region, after: str) -> tuple[tuple[tuple[str, Entry], ...], bool]:
-        """Entries of a region from one name on, and whether there are more."""
+        """Return entries of a region from one name on, and whether there are more."""
         entries = self._ownership.entries[home]
         page: list[tuple[str, Entry]] = []
         size = 0
@@ -325,7 +325,7 @@ class RegionCopies(EntryListener):
         return tuple(page), False
 
     def put(self, home: HomeId, name: str, entry: Entry, point: int, then: Callable[[], None]) -> None:
-        """An entry lies at an id at a home here: call back when all copies have it. Never, where the home goes."""
+        """Tell all copies of an entry at an id here: `then` when they have it. Never, where the home goes."""
         told = [lease for lease in self._granted.all() if lease.region.hosts(point)]
         one_has_it = when_all(1 + len(told), lambda: self._granted.when_ready(home, then))
         for lease in told:

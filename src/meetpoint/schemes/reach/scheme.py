@@ -1,15 +1,13 @@
 """The scheme `reach`: subset routing (paper C), corrected, on any overlay that routes keys.
 
 - Attributes are bits: a conjunction has an id, the bits that it needs, an event the bits that it has, and what matches
-  is a subset (`ids`). An id lies at a key (`cube`), with whoever holds that; on the hypercube, ids that differ in one
-  bit lie at one node or at neighbours.
-- A conjunction lies, whole, at its id. An event goes to the holder of its own id, and from there down to the holders
-  of all its subsets, each once (`duties`).
-- The holder matches, brings the event to the homes of those that it satisfies, and answers when they have it.
+  is a subset (`ids`). An id lies at a key, with its owner; on the hypercube, ids that differ in one bit lie at one node
+  or at neighbours.
+- A conjunction lies, whole, at its id. An event goes to the owner of its own id, and from there down to the owners of
+  all its subsets, each once (`duties`).
+- The owner matches, brings the event to the homes of those that it satisfies, and answers when they have it.
 
 Homes check again what comes, so that an entry too many costs a message and no more.
-
-What a network that runs `reach` may choose, and the ids that follow from it.
 """
 
 from __future__ import annotations
@@ -48,8 +46,32 @@ from meetpoint.schemes.reach.region_copies import RegionCopies
 __all__ = ["Reach", "ReachSettings", "dimensions_of", "ids_of"]
 
 
+class ReachSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of `reach`, the same for all nodes of a network."""
+
+    schema: str = ""
+    """The attributes that have bits, as YAML. Without any, ids of attributes have no bits: all lies at one place."""
+    ids: Literal["attributes", "signatures"] = "attributes"
+    """A bit for each attribute, as in the paper; or bits by hash, of attributes and their values."""
+    width: Annotated[int, msgspec.Meta(ge=1, le=BITS_MAX)] = 16
+    """How many bits signatures have."""
+    quench: Literal["quenched", "unquenched"] = "quenched"
+    """Whether events are kept from where nothing is wanted."""
+    copies: Literal["copied", "uncopied"] = "copied"
+    """Whether those above a busy place have copies of what lies there, and answer for it."""
+    pushing: Literal["pushed", "unpushed"] = "pushed"
+    """Whether an id with many entries is pushed away to a home with few."""
+    lease_us: Annotated[int, msgspec.Meta(ge=1)] = 10 * SECOND_US
+    """How long others may rely on what they were told, or have copies of. A subscription may wait so long for a broker
+    that was lost with either."""
+    busy_per_s: Annotated[float, msgspec.Meta(ge=0)] = 50.0
+    """How many events a second make a place busy."""
+    push_above: Annotated[int, msgspec.Meta(ge=1)] = 1_000
+    """A home with more entries may push an id away."""
+
+
 class Reach(PlacementScheme):
-    """One node's part."""
+    """The scheme `reach` at one node."""
 
     def __init__(
         self, runtime: Runtime, overlay: Overlay, home_manager: HomeManager, node: NodeSettings, settings: ReachSettings
@@ -81,12 +103,12 @@ class Reach(PlacementScheme):
             )  # fmt: skip
 
     def handlers(self) -> dict[type[Message], Handler]:
-        """Which messages are the scheme's."""
+        """Return the handlers of the scheme's messages."""
         own = [each.handlers() for each in (self._quench, self._copies) if each is not None]
         return {kind: handler for each in (*own, super().handlers()) for kind, handler in each.items()}
 
     def start(self) -> None:
-        """What a node has too much of is looked at from now on."""
+        """Look from now on whether this node has too much."""
         if self._load_shedding is not None:
             self._load_shedding.start()
 
@@ -104,7 +126,7 @@ class Reach(PlacementScheme):
         return [entry_of(self._cube, StoredEntry(number, at, filter_.text), filter_.conjunctions[at])]
 
     def _accept(self, home: Home, name: str, entry: Entry, answer: Callable[[Message], None]) -> None:
-        """An entry is to be placed at a home here."""
+        """Place an entry at a home here."""
         item = read_entry(self._cube, name, entry)
         if item is None:
             self._runtime.observe("entry_malformed")
@@ -112,7 +134,7 @@ class Reach(PlacementScheme):
         point = item.read.place
 
         def are_told() -> None:
-            """Nobody keeps events from it any more: now copies are to have it."""
+            """Tell copies, now that nobody keeps events from the entry any more."""
             if self._copies is None:
                 answer(Stored())
             else:
@@ -148,49 +170,22 @@ class Reach(PlacementScheme):
             attempt.on_end = lambda: self._rpc.stop(number)
 
 
-# -- settings ----------------------------------------------------------------------------------------------------------
-
-
-class ReachSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The same for all nodes of a network."""
-
-    schema: str = ""
-    """The attributes that have bits, as YAML. Without any, ids of attributes have no bits: all lies at one place."""
-    ids: Literal["attributes", "signatures"] = "attributes"
-    """A bit for each attribute, as in the paper; or bits by hash, of attributes and their values."""
-    width: Annotated[int, msgspec.Meta(ge=1, le=BITS_MAX)] = 16
-    """How many bits signatures have."""
-    quench: Literal["quenched", "unquenched"] = "quenched"
-    """Whether events are kept from where nothing is wanted."""
-    copies: Literal["copied", "uncopied"] = "copied"
-    """Whether those above a busy place have copies of what lies there, and answer for it."""
-    pushing: Literal["pushed", "unpushed"] = "pushed"
-    """Whether an id with many entries is pushed away to a home with few."""
-    lease_us: Annotated[int, msgspec.Meta(ge=1)] = 10 * SECOND_US
-    """How long others may rely on what they were told, or have copies of. A subscription may wait so long for a broker
-    that was lost with either."""
-    busy_per_s: Annotated[float, msgspec.Meta(ge=0)] = 50.0
-    """A place that more events come to is busy."""
-    push_above: Annotated[int, msgspec.Meta(ge=1)] = 1_000
-    """A home with more entries may push an id away."""
-
-
 class _NoIds:
     """Ids without bits: every conjunction lies at one place, and every event goes there."""
 
     width = 1
 
     def of_event(self, attributes: Mapping[str, object]) -> int:
-        """No bit."""
+        """Return no bits."""
         return 0
 
     def of_conjunction(self, conjunction: Conjunction) -> int:
-        """No bit."""
+        """Return no bits."""
         return 0
 
 
 def ids_of(settings: ReachSettings) -> Ids:
-    """How ids are made."""
+    """Return the ids of a network with these settings."""
     schema = Schema.from_yaml(settings.schema) if settings.schema else None
     if settings.ids == "signatures":
         return SignatureIds(schema, settings.width)
@@ -198,5 +193,5 @@ def ids_of(settings: ReachSettings) -> Ids:
 
 
 def dimensions_of(settings: ReachSettings) -> int:
-    """How many bits ids have, as far as they choose a place: what a hypercube has as dimensions."""
+    """Return how many bits of ids choose a place: the dimensions of a hypercube."""
     return min(ids_of(settings).width, BITS_MAX)

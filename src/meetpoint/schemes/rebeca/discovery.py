@@ -1,35 +1,34 @@
-"""Node-location: who has a key, found through the service itself (paper E, sections 5.1 and 5.3).
+"""How members of the graph find each other, through the service itself (paper E, sections 5.1 and 5.3).
 
-A node-location goes down the graph like an event, and instead of a filter it is tested by range inclusion: it goes down
-the one edge whose part has its key. So it takes O(log N) messages to whoever has the key, or to where no edge leads on.
-That one tells the origin who has the key, or the first from there on that it knows, and who follows.
+**Node-location**: who has a key? A node-location goes down the graph like an event, and instead of a filter it is
+tested by range inclusion: it goes down the one edge whose part has its key. So it takes O(log N) messages to the member
+that has the key, or to where no edge leads on. That member tells the origin who has the key, or the first from there on
+that it knows, and who follows.
 
-- It is sent for every finger whose key nobody has who is known (`linking`), the nearest first, and again with growing
+- It is sent for every finger whose key nobody has who is known (`member`), the nearest first, and again with growing
   pauses until somebody does. So what is lost is sent again, and an edge that is not right any more is looked for.
 - A member that knows nobody has no edge to send anything down. It asks the neighbours that the overlay has whom they
   know from its own keys on. So it does where nobody is known for long who has the key after them: after a partition, or
   should so many fail that the graph falls apart, its parts find each other again.
 
-Node-join: those whose edge a member is to be hear of it, through the service itself (paper E, sections 5.1 and 5.3).
+**Node-join**: those whose edge a member is to be hear of it. A node-join goes down the graph like an event, and instead
+of a filter it is tested by ranges of the ring: it goes down an edge only where the edge's part has a key in common with
+its *targets*. These are the places that an edge leads from to the member's keys, for every k; so just those hear of it
+whose edge it is to be, and who lies on the way to them.
 
-A node-join goes down the graph like an event, and instead of a filter it is tested by ranges of the circle: it goes
-down an edge only where the edge's part has a key in common with its *targets*. These are the places that an edge leads
-from to the member's keys, for every k; so just those hear of it whose edge it is to be, and who lies on the way to
-them.
-
-It is sent when a member begins, and when one has got keys that it had not. Whoever hands it on answers for that, and
-names what was *left*: targets where no edge leads, or where nobody answered in time. What was left is sent again, with
-growing pauses. One that comes twice does no harm. What is lost for good is not missed: whoever has another edge sees,
-when that says where its keys begin, that it is not the right one any more (`linking`).
+It is sent when a member begins, and when one has got keys that it had not. A node that hands it on answers for that,
+and names what was *left*: targets where no edge leads, or where nobody answered in time. What was left is sent again,
+with growing pauses. One that comes twice does no harm. What is lost for good is not missed: a member with another edge
+sees, when that says where its keys begin, that it is not the right one any more (`member`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from meetpoint.api.ids import HomeId, Peer
+from meetpoint.api.ids import Peer
 from meetpoint.api.messages import Message, Reply
 from meetpoint.node.overlay import Handler, Overlay
 from meetpoint.node.runtime.runtime import Runtime
@@ -50,25 +49,28 @@ from meetpoint.schemes.rebeca.messages import (
 from meetpoint.schemes.rebeca.messages import MemberRef as Named
 from meetpoint.schemes.rebeca.settings import HOPS_MAX, STEP_US, WITHIN_US
 
+if TYPE_CHECKING:
+    from meetpoint.schemes.rebeca.members import Members
+
 __all__ = ["TRIES_MAX", "NodeJoin", "NodeLocation"]
 
 
 UNDER_WAY_MAX: Final = 2
-"""How many keys a member looks for at a time: what the nearest tell is of use for those that lie further."""
+"""Keys that a member looks for at a time: what the nearest tell is of use for those that lie further."""
 PAUSE_PERIODS_MAX: Final = 16
-"""For how many periods at most whoever looks for a key waits before it does again."""
+"""Periods at most that a member waits before it looks for a key again."""
 LONELY_PERIODS: Final = 1
-"""In every how many periods a member that knows nobody asks the overlay."""
+"""Periods after which a member that knows nobody asks the overlay again."""
 GAP_PERIODS: Final = 15
-"""In every how many one that does not know who has the key after its own does; and not sooner."""
+"""Periods after which a member asks it that does not know who has the key after its own."""
 NEIGHBOURS: Final = 4
-"""How many neighbours of the overlay are asked."""
+"""Neighbours of the overlay that are asked."""
 MOMENT: Final = 8
-"""Which part of a period a member waits before it asks first: others may begin at the same time."""
+"""The part of a period that a member waits before it asks first: others may begin at the same time."""
 
 
 class _SoughtKey:
-    """A key that nobody has who is known: when it was looked for, and how long until it is again."""
+    """A key that no known member has: when it was looked for, and how long until it is again."""
 
     __slots__ = ("again_at", "at", "periods")
 
@@ -78,7 +80,7 @@ class _SoughtKey:
 
 
 class _Search:
-    """What a member here looks for."""
+    """The keys that a member here looks for."""
 
     __slots__ = ("asked_since", "is_settling", "member", "sought")
 
@@ -91,16 +93,13 @@ class _Search:
 
     @property
     def next_key(self) -> int:
-        """The key after its own."""
+        """The key after the member's own."""
         graph = self.member.edges.graph
         return graph.own.end(graph.size)
 
 
 class NodeLocation:
-    """All node-locations that begin at this node or come by.
-
-    `find` gives a member of a home here; `learnt` is called when another member is known than before.
-    """
+    """All node-locations that begin at this node or come by."""
 
     def __init__(
         self,
@@ -109,28 +108,26 @@ class NodeLocation:
         contacts: Contacts,
         targets: EdgeTargets,
         period_us: int,
-        find: Callable[[HomeId, bytes], Member | None],
-        learnt: Callable[[], None],
+        members: Members,
     ) -> None:
         self._runtime = runtime
         self._overlay = overlay
         self._contacts = contacts
         self._targets = targets
         self._period_us = period_us
-        self._find = find
-        self._learnt = learnt
+        self._members = members
         self._own: dict[int, _Search] = {}  # by a member's life
 
     def handlers(self) -> dict[type[Message], Handler]:
-        """Which messages are about where nodes are."""
-        return {LocateNode: self._locate, NeighbourQuery: self._where, NodeLocated: self._located}  # type: ignore[dict-item]
+        """Return the handlers of node-locations."""
+        return {LocateNode: self._locate_node, NeighbourQuery: self._neighbour_query, NodeLocated: self._node_located}  # type: ignore[dict-item]
 
     def forget(self, lives: Collection[int]) -> None:
-        """Only these members are here."""
+        """Forget all members but these."""
         self._own = {life: own for life, own in self._own.items() if life in lives}
 
     def look(self, member: Member) -> None:
-        """Look for whom a member here needs to know and does not."""
+        """Look for the members that a member here needs to know and does not."""
         if member.edges.graph.own.length == self._runtime.ring.size:
             return  # nobody else is there
         own = self._own.get(member.life)
@@ -141,7 +138,7 @@ class NodeLocation:
         self._look_for(member, own)
 
     def is_settling(self, member: Member) -> bool:
-        """Whether a member has just begun, and looks for some of its edges for the first time."""
+        """Return whether a member has just begun, and looks for some of its edges for the first time."""
         own, now = self._own.get(member.life), self._runtime.now
         if own is not None and own.is_settling:
             sought = own.sought.values()
@@ -162,7 +159,7 @@ class NodeLocation:
         for peer in self._overlay.neighbours(NEIGHBOURS):
             self._runtime.send(peer, NeighbourQuery(key))
 
-    def _where(self, source: Peer, where: NeighbourQuery) -> None:
+    def _neighbour_query(self, source: Peer, where: NeighbourQuery) -> None:
         if self._runtime.ring.holds(where.key):
             self._answer(source, NodeLocated(where.key, self._targets.after(self._runtime.ring.number(where.key))))
         else:
@@ -202,7 +199,7 @@ class NodeLocation:
             locate = LocateNode(Named(home, place), stretch, bytes(ring.key(key)), origin, hops + 1)
             self._runtime.send(host, locate)
             return
-        below = self._find(home, place)
+        below = self._members.find(home, place)
         if below is not None:
             self._walk(below, part.range, key, origin, hops)
 
@@ -213,24 +210,24 @@ class NodeLocation:
 
     def _answer(self, origin: Peer, located: NodeLocated) -> None:
         if origin.id == self._runtime.me.id:
-            self._located(origin, located)
+            self._node_located(origin, located)
         else:
             self._runtime.send(origin, located)
 
-    def _locate(self, source: Peer, locate: LocateNode) -> None:
+    def _locate_node(self, source: Peer, locate: LocateNode) -> None:
         ring = self._runtime.ring
         range_ = locate.range.range(ring)
         well = ring.holds(locate.to.home) and ring.holds(locate.to.place) and ring.holds(locate.key)
         if range_ is None or not well or not 0 <= locate.hops <= HOPS_MAX:
             self._runtime.observe("notice_malformed")
             return
-        member = self._find(locate.to.home, locate.to.place)
+        member = self._members.find(locate.to.home, locate.to.place)
         if member is not None:
             self._walk(member, range_, ring.number(locate.key), locate.origin, locate.hops)
 
     # -- what is found -------------------------------------------------------------------------------------------------
 
-    def _located(self, source: Peer, located: NodeLocated) -> None:
+    def _node_located(self, source: Peer, located: NodeLocated) -> None:
         ring = self._runtime.ring
         found = contacts_of(ring, located.cards[:BESIDE_MAX]) if ring.holds(located.key) else None
         if found is None:
@@ -244,7 +241,7 @@ class NodeLocation:
             is_own_word = source.id == found[0].host.id
             is_news = is_own_word and self._contacts.heard(found[0])
             if self._contacts.told(found[1:] if is_own_word else found) or is_news:
-                self._learnt()
+                self._members.look_soon()
 
 
 # -- node-join ---------------------------------------------------------------------------------------------------------
@@ -252,11 +249,11 @@ class NodeLocation:
 TRIES_MAX: Final = 6
 """How often one is sent, if something is left each time; the pauses grow from two periods to 32."""
 WORKING_MAX: Final = 256
-"""How many a node hands on at a time; any further one is left."""
+"""Node-joins that a node hands on at a time; any further one is left."""
 
 
 class _Announcement:
-    """What others are to hear of a member here."""
+    """The news of a member here that others are to hear."""
 
     __slots__ = ("at", "is_under_way", "targets", "tries")
 
@@ -268,45 +265,40 @@ class _Announcement:
 
 
 class NodeJoin:
-    """All node-joins that begin at this node or come by.
-
-    `find` gives a member of a home here; `learnt` is called when another member is known than before.
-    """
+    """All node-joins that begin at this node or come by."""
 
     def __init__(
         self,
         runtime: Runtime,
         contacts: Contacts,
         period_us: int,
-        find: Callable[[HomeId, bytes], Member | None],
-        learnt: Callable[[], None],
+        members: Members,
     ) -> None:
         self._runtime = runtime
         self._contacts = contacts
         self._period_us = period_us
-        self._find = find
-        self._learnt = learnt
+        self._members = members
         self._own: dict[int, _Announcement] = {}  # by a member's life
         self._working = 0
 
     def handlers(self) -> dict[type[Message], Handler]:
-        """Which messages are about members that have joined."""
-        return {NodeJoined: self._join}  # type: ignore[dict-item]
+        """Return the handlers of node-joins."""
+        return {NodeJoined: self._node_joined}  # type: ignore[dict-item]
 
     # -- of members here -----------------------------------------------------------------------------------------------
 
     def gained(self, member: Member, keys: Range) -> None:
-        """A member here has keys that it had not: others are to hear of it, once it knows some itself."""
+        """Announce a member here that has keys it had not, once it knows some others itself."""
         own = self._own.setdefault(member.life, _Announcement())
         own.targets += fingered_by(keys, self._runtime.ring.size)
         own.tries, own.at = 0, self._runtime.now + self._period_us
 
     def forget(self, lives: Collection[int]) -> None:
-        """Only these members are here."""
+        """Forget all members but these."""
         self._own = {life: own for life, own in self._own.items() if life in lives}
 
     def look(self, member: Member) -> None:
-        """Tell what is to be told now."""
+        """Send the node-join of a member that is due."""
         own, size = self._own.get(member.life), self._runtime.ring.size
         if own is None or not own.targets or own.is_under_way or own.at > self._runtime.now or member.first is None:
             return
@@ -339,7 +331,7 @@ class NodeJoin:
         split = member.edges.graph.split(range_)
         is_meant = split.mine.holds(place, size) and any(each.holds(place, size) for each in targets)
         if is_meant and self._contacts.heard(joined):
-            self._learnt()
+            self._members.look_soon()
         left = _common(split.left, targets, size)
         parts = [(part, _common([part.range], targets, size)) for part in split.parts]
         parts = [(part, common) for part, common in parts if common]
@@ -378,7 +370,7 @@ class NodeJoin:
             done(targets)
             return
         if host.id == self._runtime.me.id:
-            below = self._find(home, place)
+            below = self._members.find(home, place)
             if below is None:
                 done(targets)
             else:
@@ -401,14 +393,14 @@ class NodeJoin:
             host, NodeJoined(0, Named(home, place), stretch, stretches, card, hops + 1, within_us), within_us
         ).then(answered)
 
-    def _join(self, source: Peer, join: NodeJoined) -> None:
+    def _node_joined(self, source: Peer, join: NodeJoined) -> None:
         ring = self._runtime.ring
         range_, targets, joined = join.range.range(ring), ranges_of(ring, join.targets), join.card.contact(ring)
         well = ring.holds(join.to.home) and ring.holds(join.to.place) and 0 <= join.hops <= HOPS_MAX
         if range_ is None or targets is None or len(targets) > RANGES_MAX or joined is None or not well:
             self._runtime.observe("notice_malformed")
             return
-        member = self._find(join.to.home, join.to.place)
+        member = self._members.find(join.to.home, join.to.place)
         if member is None or self._working >= WORKING_MAX:
             self._runtime.send(source, NodeJoinedReply(join.request, join.targets))
             return
@@ -426,5 +418,5 @@ class NodeJoin:
 
 
 def _common(ranges: Iterable[Range], others: Collection[Range], size: int) -> list[Range]:
-    """The keys that lie in some ranges and in others too."""
+    """Return the keys that lie in some ranges and in others too."""
     return [found for each in ranges for other in others for found in each.common(other, size)]

@@ -1,31 +1,36 @@
-"""One node's filters: what it knows of its edges, and what it has told those whose edges lead here (paper E, 4.4, 5.2).
+"""The filters of one member: what it knows of its edges, and what it told others (paper E, sections 4.4 and 5.2).
 
-Pure: what happens comes in with the time, what is to be said comes out. Three things are said:
+Pure: what happens comes in with the time, what is to be said comes out.
 
-- `Ask`, down an edge: "I hold you responsible for this range" (the paper's responsibility-change). Asked again and
-  again: it is how what is known is kept.
-- `State`, up: the *whole* table for a range, numbered: what is wanted in it, and how long that is good.
-- `Ack`, down: a state is known here, and above here.
+Three messages:
+
+- `EdgeQuery`, down an edge: "I hold you responsible for this range" (the paper's responsibility-change). Asked again
+  and again: it is how what is known is kept.
+- `EdgeState`, up: the *whole* table for a range, numbered: what is wanted in it, and how long that is good.
+- `EdgeAck`, down: a state is known here, and above here.
 
 **What is told of a range is what is wanted here and what is known of every edge that answers for some of it.** What is
-not known is wanted: an edge that is new, that answers for more than it has told, or whose time is over accepts every
+not known is wanted: an edge that is new, that answers for more than it has told, or whose lease is over accepts every
 event. So filters never cost a match:
 
-- A subscription is acknowledged when all who were told of this place, and whose time is not over, know of it. Each of
-  these says so only when the same holds of all that *it* has told. So whoever may meet an event published later knows.
-- What is told is good only as long as all that it rests on. So when a node waits for the time of one that is silent to
-  be over, it waits for all further up too: they may still rely on what the silent one told them.
-- Who begins anew, or gets keys of another, does not know who was told of them: it acknowledges nothing until the
-  longest time that these may have is over (`ready_at`, `owed_us`).
+- A subscription is acknowledged when all who were told of this place, and whose lease is not over, know of it. Each of
+  these says so only when the same holds of all that *it* has told. So a member that may meet an event published later
+  knows.
+- What is told is good only as long as all that it rests on. So when a member waits for the lease of one that is silent
+  to be over, it waits for all further up too: they may still rely on what the silent one told them.
+- A member that begins anew, or gets keys of another, does not know who was told of them: it acknowledges nothing until
+  the longest lease that these may have is over (`ready_at`, `owed_us`).
 - Numbers grow, and what comes late is dropped: a smaller table never outlives a larger one, and a larger one not a
   smaller. A state that answers a question from before the edge was made counts for nothing.
-- Who has not acknowledged the last state is not told that anything is good for longer. So all waiting ends within a
-  lease, whoever is silent, and also where, in a time of change, nodes wait for each other in a ring.
-- Who narrows what it asks for is told of the wider range as long as that is good: those above may rest on it.
+- A member that has not acknowledged the last state is not told that anything is good for longer. So all waiting ends
+  within a lease, whoever is silent, and also where, in a time of change, members wait for each other in a ring.
+- A member that narrows what it asks for is told of the wider range as long as that is good: those above may rest on it.
+
+A granter adds the clock margin to its waiting, so that holders rely on the whole time.
 
 Deviations: as printed, a smaller filter is always covered by the one that is there, and never takes effect; a whole
 state replaces what was there. A new edge begins by accepting everything. What is told rests only on edges of a lower
-level (`graph`), as is so by itself where edges are right; where it is not, the edge counts as unknown. Else two nodes
+level (`graph`), as is so by itself where edges are right; where it is not, the edge counts as unknown. Else two members
 could go on telling each other what nobody wants any more.
 """
 
@@ -41,26 +46,26 @@ from meetpoint.schemes.rebeca.tables import ALL, FilterTable, Rows, accepts
 __all__ = ["EdgeAck", "EdgeMessage", "EdgeQuery", "EdgeState", "Edges", "Outgoing"]
 
 HERE = "here"
-"""The source of what is wanted at a node itself: the paper's loopback edge."""
+"""The source of what is wanted at a member itself: the paper's loopback edge."""
 NOBODY = "nobody"
 """The source of what may be wanted where no edge leads."""
-OWED_MAX = 4_096
+ACKS_OWED_MAX = 4_096
 """Acknowledgements that wait."""
 GRANTED_MAX = 1_024
-"""Nodes that are told. Whoever asks beyond that goes on sending everything."""
+"""Members that are told. One that asks beyond that goes on sending everything."""
 ENDS_MAX = 64
-"""Ranges of one node that are good at the same time."""
+"""Ranges of one member that are good at the same time."""
 LEAST = 8
-"""Nothing rests on what is good for less than a lease divided by this."""
+"""A lease divided by this is the shortest time that anything rests on."""
 CLOCK_MARGIN = ClockMargin(8)
 
 
 class EdgeQuery(NamedTuple):
-    """To where an edge leads: which range it answers for, when that was asked, and the number of what is known."""
+    """To where an edge leads: the range it answers for, when that was asked, and the number of what is known."""
 
     range: Range
     at: int
-    """By the asker's clock."""
+    """The time by the asker's clock."""
     known: int = -1
 
 
@@ -70,11 +75,11 @@ class EdgeState(NamedTuple):
     number: int
     range: Range
     rows: Rows | None
-    """None where who asks has them."""
+    """The table; None where the asker has it."""
     at: int
     good_us: int
     is_pending: bool = False
-    """Whether an `Ack` is waited for."""
+    """Whether an `EdgeAck` is waited for."""
 
 
 class EdgeAck(NamedTuple):
@@ -88,7 +93,7 @@ Outgoing: TypeAlias = list[tuple[int, EdgeMessage]]
 
 
 class _Edge:
-    """What is known of an edge that leads away from here."""
+    """An edge that leads away from here, and what is known of it."""
 
     __slots__ = ("is_asked", "number", "range", "rows", "since", "until")
 
@@ -102,7 +107,7 @@ class _Edge:
 
 
 class _FilterLease(Lease):
-    """What one whose edge leads here was told."""
+    """The lease of one whose edge leads here, and what it was told."""
 
     __slots__ = (
         "acked",
@@ -136,7 +141,7 @@ class _FilterLease(Lease):
 
 
 class Edges:
-    """One node's filters."""
+    """The filters of one member."""
 
     def __init__(
         self, size: int, place: int, table: Callable[[], FilterTable], lease_us: int, now: int, owed_us: int
@@ -153,7 +158,9 @@ class Edges:
         self._wanted: dict[str, Rows] = {}
         self._here: Rows = ()
         self._number = now
-        self._owed: list[tuple[int, int, dict[int, int]]] = []  # to whom, which number, and who has to know what first
+        self._acks_owed: list[
+            tuple[int, int, dict[int, int]]
+        ] = []  # to whom, which number, and who has to know what first
         self._unsafe: dict[str, dict[int, int]] = {}  # what waits to be acknowledged, and who has to know what first
 
     # -- what may be asked ---------------------------------------------------------------------------------------------
@@ -164,37 +171,37 @@ class Edges:
         return self._leases.ready_at(self.place) or 0
 
     def rows(self, node: int, now: int) -> Rows:
-        """The filter of an edge: what is wanted behind it."""
+        """Return the filter of an edge: what is wanted behind it."""
         edge = self._edges.get(node)
         return edge.rows if edge is not None and self._is_known(node, edge, now) else ALL
 
     @property
     def begins(self) -> Mapping[int, int]:
-        """Where edges lead, and where the keys there begin, as far as is known."""
+        """The members that edges lead to, and where the keys there begin, as far as is known."""
         return self._begins
 
     def since(self, node: int) -> int | None:
-        """When an edge was made; None where there is none."""
+        """Return when an edge was made; None where there is none."""
         edge = self._edges.get(node)
         return None if edge is None else edge.since
 
     @property
     def names(self) -> Mapping[str, Rows]:
-        """What is wanted at this node itself, by name."""
+        """The tables that are wanted at this member itself, by name."""
         return self._wanted
 
     @property
     def granted(self) -> Collection[int]:
-        """Whose edges lead here."""
+        """The members whose edges lead here."""
         return self._leases.granted.keys()
 
     @property
     def here(self) -> Rows:
-        """What is wanted at this node itself."""
+        """The rows that are wanted at this member itself."""
         return self._here
 
     def told(self, now: int) -> dict[int, tuple[Range, Rows]]:
-        """What was told to whom, and is still good."""
+        """Return what was told to whom, and is still good."""
         granted = self._leases.granted.items()
         return {node: (lease.range, lease.rows) for node, lease in granted if lease.promised > now}
 
@@ -204,17 +211,17 @@ class Edges:
         return split._replace(parts=[part for part in split.parts if self._is_wanted(part, attributes, now)])
 
     def is_safe(self, name: str) -> bool:
-        """Whether a subscription, as it is now, may be acknowledged."""
+        """Return whether a subscription, as it is now, may be acknowledged."""
         return name not in self._unsafe
 
     def owed_us(self, now: int) -> int:
-        """How long others may rely on what was told here: who gets keys of this node waits as long."""
+        """Return how long others may rely on what was told here: the next owner of its keys waits as long."""
         return self._leases.owed_us(self.place, now)
 
     def is_quiet(self, now: int) -> bool:
-        """Whether all is known and told: nothing need be said again soon."""
+        """Return whether all is known and told: nothing need be said again soon."""
         is_known = all(self._is_known(node, edge, now) for node, edge in self._edges.items())
-        return is_known and not self._owed and not self._unaware(now)
+        return is_known and not self._acks_owed and not self._unaware(now)
 
     def _is_wanted(self, part: GraphPart, attributes: Mapping[str, object], now: int) -> bool:
         return accepts(self.rows(part.node, now), attributes)
@@ -225,17 +232,20 @@ class Edges:
     # -- what may happen -----------------------------------------------------------------------------------------------
 
     def relink(self, own: Range, links: Mapping[int, int], now: int, owed_us: int = 0) -> Outgoing:
-        """This node has other keys or edges. `owed_us`: how long others may rely on what was told of its new keys."""
+        """Take other keys or edges. `owed_us`: how long others may rely on what was told of the new keys."""
         return self.change(now, {}, own, links, owed_us)
 
     def want(self, name: str, rows: Rows, now: int) -> Outgoing:
-        """A subscription here is new, changed or gone."""
+        """Take a subscription here that is new, changed or gone."""
         return self.change(now, {name: rows}, self.graph.own, self._begins)
 
     def change(
         self, now: int, wanted: Mapping[str, Rows], own: Range, links: Mapping[int, int], owed_us: int = 0
     ) -> Outgoing:
-        """Both at once: nobody is to hear of new keys without what is wanted there. What has no rows is gone."""
+        """Take both at once: nobody is to hear of new keys without what is wanted there.
+
+        A name without rows is gone.
+        """
         self._leases.inherit(self.place, owed_us, now)
         if own != self.graph.own or links != self._begins:
             self._begins = dict(links)
@@ -251,55 +261,57 @@ class Edges:
             self._unsafe.pop(name, None)
             if rows:
                 self._unsafe[name] = unaware
-        return said + self._pay(now)
+        return said + self._acknowledge(now)
 
     def _draw(self, own: Range, now: int) -> None:
         self.graph = Graph(self.size, self.place, own, self._begins)
         self._edges = {node: self._edges.get(node) or _Edge(now) for node in self.graph.nodes}
 
     def begin_anew(self, node: int, now: int) -> Outgoing:
-        """Where an edge leads, another serves now, or the same after a restart: what the one before told is over."""
+        """Forget what an edge told, as another member serves there now, or the same after a restart."""
         if node in self._edges:
             self._edges[node] = _Edge(now)
-        self._owed = [each for each in self._owed if each[0] != node]
+        self._acks_owed = [each for each in self._acks_owed if each[0] != node]
         return self._refresh(now)
 
     def asked_anew(self, source: int) -> None:
-        """One whose edge leads here is another now, or has restarted: its questions have other times."""
+        """Note that one whose edge leads here is another now, or has restarted: its questions have other times."""
         lease = self._leases.granted.get(source)
         if lease is not None:
             lease.at = -1
 
     def heard(self, source: int, message: EdgeMessage, now: int) -> Outgoing:
-        """Someone says something. What makes no sense is not heard."""
+        """Take a message of another member; one that makes no sense is dropped."""
         match message:
             case EdgeQuery():
-                return self._asked(source, message, now) if self._is_sound(message.range) else []
+                return self._take_query(source, message, now) if self._is_sound(message.range) else []
             case EdgeState():
                 is_sound = self._is_sound(message.range) and message.at <= now and message.good_us <= self._lease_us
-                return self._stated(source, message, now) if is_sound else []
+                return self._take_state(source, message, now) if is_sound else []
             case EdgeAck():
                 lease = self._leases.granted.get(source)
                 if lease is not None and message.number <= lease.number:
                     lease.acked = max(lease.acked, message.number)
-                return self._pay(now)
+                return self._acknowledge(now)
 
     def _is_sound(self, range_: Range) -> bool:
         return 0 <= range_.begin < self.size and 0 <= range_.length <= self.size
 
     def again(self, now: int) -> Outgoing:
-        """What is to be said now and then: questions, and what was not acknowledged; new edges are asked apart."""
+        """Return what to say now and then: questions, and what was not acknowledged; new edges are asked apart."""
         asks = self._ask([node for node, edge in self._edges.items() if edge.is_asked], now)
         states = self._refresh(now)
         told = {node for node, _ in states}
         for node in self._unaware(now):
             if node not in told:
                 states.append((node, self._state(self._leases.granted[node])))
-        return asks + states + self._pay(now)
+        return asks + states + self._acknowledge(now)
 
     def ask_new(self, now: int) -> Outgoing:
-        """Ask where edges lead that were not asked yet. Whoever does so before it has found all its edges asks one for
-        what another will answer for, and is told of it as long as that is good.
+        """Ask where edges lead that were not asked yet.
+
+        A member that does so before it has found all its edges asks one for what another will answer for, and is told
+        of it as long as that is good.
         """
         return self._ask([node for node, edge in self._edges.items() if not edge.is_asked], now)
 
@@ -319,7 +331,7 @@ class Edges:
 
     # -- those whose edges lead here -----------------------------------------------------------------------------------
 
-    def _asked(self, source: int, ask: EdgeQuery, now: int) -> Outgoing:
+    def _take_query(self, source: int, ask: EdgeQuery, now: int) -> Outgoing:
         own = self.graph.own
         lease = self._leases.granted.get(source)
         is_new = lease is None or lease.until <= now
@@ -347,11 +359,11 @@ class Edges:
         return len(leases) >= GRANTED_MAX and all(lease.until > now for lease in leases.values())
 
     def _reach(self, end: int) -> int:
-        """How far it is from where this node's keys begin to an end; to itself, once round."""
+        """Return how far it is from where this member's keys begin to an end; to itself, once round."""
         return (end - self.graph.own.begin - 1) % self.size + 1
 
     def _good_us(self, source: int, range_: Range, now: int) -> int:
-        """How long what is told may be good: as long as all that it rests on, but for what it need not rest on."""
+        """Return how long what is told may be good: as long as all that it must rest on."""
         good_us = self._lease_us
         for node, edge in self._edges.items():
             if self.graph.responsible[node].meets(range_, self.size) and self._is_lower(node, source):
@@ -361,11 +373,11 @@ class Edges:
         return good_us
 
     def _is_lower(self, node: int, source: int) -> bool:
-        """Whether what is told to one may rest on an edge: nothing ever rests on itself."""
+        """Return whether what is told to one may rest on an edge: nothing ever rests on itself."""
         return level(self.place, node, self.size) < level(source, self.place, self.size)
 
     def _refresh(self, now: int) -> Outgoing:
-        """Make what was told what is so; whatever changes is told, to each all at once."""
+        """Bring what was told up to date; whatever changes is told, to each all at once."""
         said: Outgoing = []
         granted = self._leases.granted = {
             source: lease for source, lease in self._leases.granted.items() if lease.until > now
@@ -381,7 +393,7 @@ class Edges:
         return said
 
     def _fill(self, lease: _FilterLease, source: int, range_: Range, now: int) -> None:
-        """What is wanted in a range: here, and behind each edge that answers for some of it."""
+        """Fill the table of a range: what is wanted here, and behind each edge that answers for some of it."""
         if lease.graph is not self.graph or lease.range != range_:
             lease.graph = self.graph
             lease.has_gap = bool(self.graph.split(range_).left)
@@ -404,7 +416,7 @@ class Edges:
 
     # -- those to whom edges lead --------------------------------------------------------------------------------------
 
-    def _stated(self, source: int, state: EdgeState, now: int) -> Outgoing:
+    def _take_state(self, source: int, state: EdgeState, now: int) -> Outgoing:
         edge = self._edges.get(source)
         if edge is not None and state.at >= edge.since:
             if state.number < edge.number or (state.rows is None and state.number != edge.number):
@@ -417,20 +429,20 @@ class Edges:
                 self._begins[source] = state.range.begin
                 self._draw(self.graph.own, now)
         said = self._refresh(now)
-        if state.is_pending and all((source, state.number) != owed[:2] for owed in self._owed):
+        if state.is_pending and all((source, state.number) != acks[:2] for acks in self._acks_owed):
             unaware = {
                 node: number
                 for node, number in self._unaware(now).items()
                 if self._leases.granted[node].range.meets(state.range, self.size)
             }
-            self._owed.append((source, state.number, unaware))
-            del self._owed[:-OWED_MAX]  # who is owed says it again
-        return said + self._pay(now)
+            self._acks_owed.append((source, state.number, unaware))
+            del self._acks_owed[:-ACKS_OWED_MAX]  # who is owed says it again
+        return said + self._acknowledge(now)
 
     # -- who knows -----------------------------------------------------------------------------------------------------
 
     def _unaware(self, now: int) -> dict[int, int]:
-        """Who was told something that it has not acknowledged, and the number of that."""
+        """Return who was told something that it has not acknowledged, and the number of that."""
         return {
             node: lease.number
             for node, lease in self._leases.granted.items()
@@ -438,23 +450,23 @@ class Edges:
         }
 
     def _is_known_to(self, unaware: Mapping[int, int], now: int) -> bool:
-        """Whether all who had to know something do, or rely on nothing told here any more."""
+        """Return whether all who had to know something do, or rely on nothing told here any more."""
         for node, number in unaware.items():
             lease = self._leases.granted.get(node)
             if lease is not None and lease.until > now and lease.acked < number:
                 return False
         return True
 
-    def _pay(self, now: int) -> Outgoing:
+    def _acknowledge(self, now: int) -> Outgoing:
         """Acknowledge what is known further up."""
         if now < self.ready_at:
             return []
         self._unsafe = {name: who for name, who in self._unsafe.items() if not self._is_known_to(who, now)}
-        owed, self._owed = self._owed, []
+        acks, self._acks_owed = self._acks_owed, []
         said: Outgoing = []
-        for node, number, unaware in owed:
+        for node, number, unaware in acks:
             if self._is_known_to(unaware, now):
                 said.append((node, EdgeAck(number)))
             else:
-                self._owed.append((node, number, unaware))
+                self._acks_owed.append((node, number, unaware))
         return said

@@ -1,7 +1,4 @@
-"""What is kept of a conjunction, at whoever holds the key of its home's id.
-
-What lies at the homes here, and which of it an event matches.
-"""
+"""Entries of the scheme `rebeca` at the homes here: conjunctions at the key of their home's id."""
 
 from __future__ import annotations
 
@@ -16,13 +13,13 @@ from meetpoint.placement.messages import Entry
 __all__ = ["MemberTable", "MemberTables", "entry_of", "read_entry"]
 
 
-def entry_of(home: HomeId, filed: StoredEntry) -> Entry:
-    """A conjunction of a home, where it is to lie."""
-    return Entry(bytes(home), bytes(home), msgspec.msgpack.encode(filed))
+def entry_of(home: HomeId, stored: StoredEntry) -> Entry:
+    """Return the entry of a conjunction, which lies at its home's id."""
+    return Entry(bytes(home), bytes(home), msgspec.msgpack.encode(stored))
 
 
 def read_entry(name: str, entry: Entry) -> Item[HomeId] | None:
-    """An entry as a peer has sent it; None where it is malformed, or lies elsewhere than at its home's id."""
+    """Read an entry of a peer; None where it is malformed, or lies elsewhere than at its home's id."""
     owner, found = owner_of(name), read_filed(entry.body)
     if owner is None or found is None or not entry.low == entry.high == owner:
         return None
@@ -33,14 +30,14 @@ def read_entry(name: str, entry: Entry) -> Item[HomeId] | None:
 
 
 class MemberTable(entry_table.EntryTable[HomeId, HomeId]):
-    """What lies at one home, by whose it is."""
+    """The entries at one home, by the home that each is of."""
 
     def __init__(self) -> None:
         super().__init__(lambda item: item.home)
 
 
 class MemberTables(entry_table.EntryTables[MemberTable]):
-    """All homes here."""
+    """The entries at all homes here."""
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime, MemberTable, read_entry)

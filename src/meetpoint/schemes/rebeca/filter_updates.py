@@ -1,17 +1,16 @@
-"""What members say to each other about filters (`edges`), as messages between nodes.
+"""Messages between members about filters (`edges`), from node to node.
 
-What is said goes straight to the node that hosts the other's home; between members of one node nothing is sent. Each
+A message goes directly to the node that hosts the other's home; between members of one node nothing is sent. Each
 message names both ends with their lives: what was told by or to a former one does not count, so that numbers and times
-need no clock that all share. Each also tells who is there and where its keys begin (`contacts`), and who asks the first
-of those that its edges lead to hears, when that has changed, who follows (`linking`).
+need no clock that all share. Each also tells who is there and where its keys begin (`contacts`). A member that asks the
+first of those that its edges lead to hears, when that has changed, who follows (`member`).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from meetpoint.api.ids import HomeId, Peer
 from meetpoint.api.messages import Message
@@ -39,23 +38,22 @@ from meetpoint.schemes.rebeca.messages import (
 from meetpoint.schemes.rebeca.messages import MemberRef as Named
 from meetpoint.schemes.rebeca.tables import EVERYTHING, ROWS_MAX, Rows
 
+if TYPE_CHECKING:
+    from meetpoint.schemes.rebeca.members import Members
+
 __all__ = ["NUMBER_MAX", "FilterUpdates"]
 
 NUMBER_MAX: Final = 1 << 62
 TELLERS_MAX: Final = 1_024
 """Members that edges lead to or led to before; those before are forgotten."""
 ARCS_MAX: Final = 64
-"""Arcs that are read of one home."""
+"""Ranges that are read of one home."""
 
 Told: TypeAlias = FilterQuery | FilterUpdate | FilterAck | NoSuchMember | NeighbourList
 
 
 class FilterUpdates:
-    """All that members of this node say and hear.
-
-    `find` gives a member of a home here, up to date; `said` is called after one has said something, `learnt` when there
-    is another member than was known, or one less.
-    """
+    """All messages about filters that members of this node send and take."""
 
     def __init__(
         self,
@@ -64,36 +62,32 @@ class FilterUpdates:
         ownership: Ownership,
         contacts: Contacts,
         targets: EdgeTargets,
-        find: Callable[[HomeId, bytes], Member | None],
-        said: Callable[[HomeId], None],
-        learnt: Callable[[], None],
+        members: Members,
     ) -> None:
         self._runtime = runtime
         self._home_manager = home_manager
         self._ownership = ownership
         self._contacts = contacts
         self._targets = targets
-        self._find = find
-        self._said = said
-        self._learnt = learnt
+        self._members = members
         self._round = 0
         self._asked_in: dict[HomeId, int] = {}  # in which round
         self._queue: deque[Told] = deque()
         self._busy = False
 
     def handlers(self) -> dict[type[Message], Handler]:
-        """Which messages are about filters."""
+        """Return the handlers of messages about filters."""
         return dict.fromkeys((FilterQuery, FilterUpdate, FilterAck, NoSuchMember, NeighbourList), self._received)
 
     def begin_round(self) -> None:
-        """From now on a home that is asked again is one more time unanswered."""
+        """Begin a round: from now on a home that is asked again has one more question unanswered."""
         self._round += 1
         self._asked_in = {home: at for home, at in self._asked_in.items() if at + 1 >= self._round}
 
     # -- what is said --------------------------------------------------------------------------------------------------
 
     def say(self, member: Member, said: Outgoing) -> None:
-        """A member says something."""
+        """Send what a member says."""
         ring = self._runtime.ring
         for place, message in said:
             key = bytes(ring.key(place))
@@ -116,10 +110,10 @@ class FilterUpdates:
                     teller = member.tellers.get(place)
                     if teller is not None:
                         self._send(teller[0], FilterAck(Named(teller[0], key, teller[1]), member.name, message.number))
-        self._said(member.home)
+        self._members.call_back_all(member.home)
 
     def probe(self, member: Member, contact: Contact) -> None:
-        """Ask one that no edge leads to whether it is there."""
+        """Ask a member that no edge leads to whether it is there."""
         nothing = EdgeQuery(Range(member.edges.place, 0), self._runtime.now)
         self._ask(member, Named(contact.home, bytes(self._runtime.ring.key(contact.place))), nothing)
 
@@ -170,33 +164,33 @@ class FilterUpdates:
 
     def _heard(self, source: Peer, message: Told) -> None:
         if self._contacts.answered(message.source.home):
-            self._learnt()
-        member = self._find(message.to.home, message.to.place)
+            self._members.look_soon()
+        member = self._members.find(message.to.home, message.to.place)
         is_meant = member is not None and message.to.life == member.life
         match message:
             case FilterQuery():
-                self._asked(source, member, message)
+                self._filter_query(source, member, message)
             case FilterUpdate():
-                self._told(source, member if is_meant else None, message)
+                self._filter_update(source, member if is_meant else None, message)
             case FilterAck():
                 if member is not None and is_meant and 0 <= message.number < NUMBER_MAX:
                     self._hear(member, message.source, EdgeAck(message.number))
             case NoSuchMember():
-                self._is_absent(source, message)
+                self._no_such_member(source, message)
             case NeighbourList():
-                self._told_beside(member if is_meant else None, message)
+                self._neighbour_list(member if is_meant else None, message)
 
     def _hear(self, member: Member, source: Named, message: EdgeQuery | EdgeState | EdgeAck) -> None:
         place = self._runtime.ring.number(source.place)
         self.say(member, member.edges.heard(place, message, self._runtime.now))
 
     def _meet(self, source: Peer, named: Named, begin: int) -> None:
-        """Someone has said where its keys begin."""
+        """Learn from a message where the keys of its source begin."""
         contact = Contact(named.home, self._runtime.ring.number(named.place), begin, source)
         if self._contacts.heard(contact):
-            self._learnt()
+            self._members.look_soon()
 
-    def _asked(self, source: Peer, member: Member | None, want: FilterQuery) -> None:
+    def _filter_query(self, source: Peer, member: Member | None, want: FilterQuery) -> None:
         ring = self._runtime.ring
         range_ = want.range.range(ring)
         if range_ is None or not 0 <= want.at < NUMBER_MAX or not ring.holds(want.begin):
@@ -230,7 +224,7 @@ class FilterUpdates:
         else:
             self._runtime.send(source, absent)
 
-    def _told(self, source: Peer, member: Member | None, message: FilterUpdate) -> None:
+    def _filter_update(self, source: Peer, member: Member | None, message: FilterUpdate) -> None:
         ring = self._runtime.ring
         range_ = message.range.range(ring)
         times = (message.number, message.at, message.good_us)
@@ -260,7 +254,7 @@ class FilterUpdates:
         self._hear(member, message.source, state)
 
     def _rows(self, texts: tuple[str, ...]) -> Rows:
-        """Rows as they came; what cannot be read accepts everything."""
+        """Read rows; one that cannot be read accepts everything."""
         if len(texts) > ROWS_MAX:
             return (EVERYTHING,)
         rows = [conjunction_in(text, 0) for text in texts]
@@ -268,7 +262,7 @@ class FilterUpdates:
             self._runtime.observe("filter_malformed")
         return tuple([EVERYTHING if row is None else row for row in rows])
 
-    def _told_beside(self, member: Member | None, message: NeighbourList) -> None:
+    def _neighbour_list(self, member: Member | None, message: NeighbourList) -> None:
         ring = self._runtime.ring
         listed = contacts_of(ring, message.cards[:BESIDE_MAX])
         if listed is None:
@@ -279,9 +273,9 @@ class FilterUpdates:
             return  # another is the first by now
         member.listed, member.listed_by = tuple(listed), (place, digest_of(message.cards))
         if self._contacts.told(listed):
-            self._learnt()
+            self._members.look_soon()
 
-    def _is_absent(self, source: Peer, message: NoSuchMember) -> None:
+    def _no_such_member(self, source: Peer, message: NoSuchMember) -> None:
         ring = self._runtime.ring
         home = message.source.home
         if not all(ring.holds(arc.low) and ring.holds(arc.high) for arc in message.arcs):
@@ -291,7 +285,7 @@ class FilterUpdates:
             for arc in message.arcs[:ARCS_MAX]:
                 begin = ring.number(ring.add(arc.low, 1))
                 self._contacts.heard(Contact(home, ring.number(arc.high), begin, source))
-            self._learnt()
+            self._members.look_soon()
 
     def check(self) -> None:
         """Assert what must hold at all times."""
@@ -299,7 +293,7 @@ class FilterUpdates:
 
 
 def _life(member: Member, place: int) -> int:
-    """The life of one that has told something; 0 where none has."""
+    """Return the life of one that has told something; 0 where none has."""
     return member.tellers[place][1] if place in member.tellers else 0
 
 

@@ -1,9 +1,9 @@
-"""Events on their way down the graph: whoever gets one for a range serves its own keys, and hands on the rest.
+"""Events on their way down the graph: a member that gets one for a range serves its own keys, and hands on the rest.
 
 A member answers when the homes that want the event in its own keys have it, and all parts that it handed on are
-answered for. A part in which nobody wants it, by a filter that is good now, is answered for by that. What is not is
+answered for. A part in which nobody wants it, by a filter that is good now, is answered for by that. Everything else is
 *left*, and named in the answer: ranges without an edge, or of members that are silent or slow; and homes that did not
-say soon enough that they have it. The event's origin sees to these itself (`rebeca`).
+say soon enough that they have it. The event's origin sees to these itself (`scheme`).
 
 Parts have nothing in common, so nobody gets it twice by the graph. Nothing of it is kept: what is lost is left.
 """
@@ -43,7 +43,7 @@ from meetpoint.wording import counted
 
 __all__ = ["ForwardedEvent", "Forwarding", "Outcome"]
 
-BRING_US: Final = SECOND_US // 2
+DELIVER_US: Final = SECOND_US // 2
 """How long a home may take to have an event, before that is left to the event's origin."""
 WORKING_MAX: Final = 4_096
 """Ranges that a node works at; any further one is left."""
@@ -59,7 +59,7 @@ class ForwardedEvent(NamedTuple):
 
 
 class Outcome:
-    """What became of an event in a range."""
+    """The outcome of an event in a range: what was served, and what is left."""
 
     __slots__ = ("homes", "left", "served")
 
@@ -69,7 +69,7 @@ class Outcome:
         self.served = 0
 
     def leave(self, homes: Iterable[tuple[HomeId, tuple[int, ...]]]) -> None:
-        """Some homes have not said that they have it."""
+        """Note homes that have not said that they have the event."""
         add_to(self.homes, homes)
 
 
@@ -91,12 +91,12 @@ class Forwarding:
         self._tables = tables
         self._members = members
         self._working = 0
-        rpc.do(MatchRange, self._serve)
-        rpc.do(ForwardAround, self._carry)
+        rpc.do(MatchRange, self._match_range)
+        rpc.do(ForwardAround, self._forward_around)
 
     def handlers(self) -> dict[type[Message], Handler]:
-        """Which messages are about events."""
-        return {ForwardEvent: self._hand}  # type: ignore[dict-item]
+        """Return the handlers of messages about events."""
+        return {ForwardEvent: self._forward_event}  # type: ignore[dict-item]
 
     # -- for a range ---------------------------------------------------------------------------------------------------
 
@@ -132,9 +132,9 @@ class Forwarding:
             self._runtime.observe("event_hops", hops)
             size = self._runtime.ring.size
             number = self._runtime.ring.number
-            bring_us = min(BRING_US, within_us - STEP_US)
-            matched = self._bring(
-                member.home, event, lambda home: split.mine.holds(number(home), size), bring_us, outcome, one_is_done
+            deliver_us = min(DELIVER_US, within_us - STEP_US)
+            matched = self._deliver(
+                member.home, event, lambda home: split.mine.holds(number(home), size), deliver_us, outcome, one_is_done
             )
             if self._runtime.tracing:
                 told = f"matches of {counted(len(matched), 'home')}, handed on to {len(parts)}"
@@ -193,7 +193,7 @@ class Forwarding:
         ).then(answered)
 
     def _read(self, reply: ForwardReply | ForwardAroundReply, asked: Range) -> Outcome:
-        """An answer as it came: what makes no sense answers for nothing."""
+        """Read an answer; one that makes no sense answers for nothing."""
         ring = self._runtime.ring
         found = Outcome()
         ranges = [each.range(ring) for each in reply.left]
@@ -206,7 +206,7 @@ class Forwarding:
         found.served = min(max(reply.served, 0), 1 << 32)
         return found
 
-    def _bring(
+    def _deliver(
         self,
         home: HomeId,
         event: ForwardedEvent,
@@ -218,11 +218,11 @@ class Forwarding:
         """Bring an event to the homes that want it, of those whose entries lie at a home here."""
         matched = by_home(self._tables.at(home).match(event.attributes, is_asked))
 
-        def brought(left: Mapping[HomeId, tuple[int, ...]]) -> None:
+        def delivered(left: Mapping[HomeId, tuple[int, ...]]) -> None:
             outcome.leave(left.items())
             done()
 
-        self._fanout.bring_soon(event.key, event.settled, event.content, matched, within_us).then(brought)
+        self._fanout.bring_soon(event.key, event.settled, event.content, matched, within_us).then(delivered)
         return matched
 
     # -- what comes from others ----------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ class Forwarding:
         attributes = read_attributes(self._runtime, content)
         return None if attributes is None else ForwardedEvent(key, settled, content, attributes)
 
-    def _hand(self, source: Peer, hand: ForwardEvent) -> None:
+    def _forward_event(self, source: Peer, hand: ForwardEvent) -> None:
         ring = self._runtime.ring
         range_ = hand.range.range(ring)
         well = ring.holds(hand.to.home) and ring.holds(hand.to.place) and 0 <= hand.hops <= HOPS_MAX
@@ -255,7 +255,9 @@ class Forwarding:
         within_us = min(max(hand.within_us, 0), WITHIN_US)
         self.pass_on(member, range_, event, hand.hops, within_us - STEP_US // 2, passed)
 
-    def _carry(self, home: Home, reached: Reached, carry: ForwardAround, answer: Callable[[Message], None]) -> None:
+    def _forward_around(
+        self, home: Home, reached: Reached, carry: ForwardAround, answer: Callable[[Message], None]
+    ) -> None:
         ring = self._runtime.ring
         event = self._event(carry.event, carry.settled, carry.content)
         root = self._members.root(home.id)
@@ -270,11 +272,11 @@ class Forwarding:
         everything = Range(root.edges.graph.own.begin, ring.size)
         self.pass_on(root, everything, event, min(reached.hops, HOPS_MAX), within_us, passed)
 
-    def carried(self, answer: Message, everything: Range) -> Outcome | None:
-        """What became of an event that another carried."""
+    def outcome_of(self, answer: Message, everything: Range) -> Outcome | None:
+        """Return the outcome of an event that another forwarded; None where the answer is none."""
         return self._read(answer, everything) if isinstance(answer, ForwardAroundReply) else None
 
-    def _serve(self, home: Home, reached: Reached, serve: MatchRange, answer: Callable[[Message], None]) -> None:
+    def _match_range(self, home: Home, reached: Reached, serve: MatchRange, answer: Callable[[Message], None]) -> None:
         ring = self._runtime.ring
         range_ = serve.range.range(ring)
         event = self._event(serve.event, serve.settled, serve.content)
@@ -284,11 +286,11 @@ class Forwarding:
         arc = self._ownership.arc(home.id, reached.key)
         outcome = Outcome()
         self._runtime.observe("event_hops", min(max(serve.hops, 0), HOPS_MAX) + reached.hops)
-        matched = self._bring(
+        matched = self._deliver(
             home.id,
             event,
             lambda owner: arc.holds(owner) and range_.holds(ring.number(owner), ring.size),
-            BRING_US,
+            DELIVER_US,
             outcome,
             lambda: answer(MatchRangeReply(tuple(outcome.homes.items()))),
         )

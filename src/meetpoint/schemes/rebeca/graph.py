@@ -1,32 +1,28 @@
-"""Ranges of the circle of keys: where one begins, and how long it is.
+"""The delivery graph: ranges of keys, edges, and neighbours in reserve (paper E, sections 4.1, 4.3, 5.1). Pure.
 
-Deviation: the paper's messages carry a range by its two ends, [key(u), r), and [key, key) is the whole circle or
-nothing. A length says which.
+**Ranges.** Deviation: the paper's messages carry a range by its two ends, [key(u), r), and [key, key) is the whole ring
+or nothing. Here a range is where it begins and its length, which says which.
 
-The delivery graph: whom a node hands an event to, and for which range each answers (paper E, sections 4.1, 4.3).
-
-A node's edges lead to the first member at or after its place + 2^k, for every k: Chord's fingers and the successor. An
-event comes with a *range*; whoever gets it answers for all members in it. A node serves those in its own keys, and
-parts the rest among its edges: each gets what lies between where its keys begin and where those of the next begin, as
-far as that is in the range. The parts have nothing in common, so that no member is served twice, whatever a node
+**Edges** lead to the first member at or after a member's place + 2^k, for every k: Chord's fingers and the successor.
+An event comes with a *range*; the member that gets it answers for all members in it. It serves those in its own keys,
+and parts the rest among its edges: each gets what lies between where its keys begin and where those of the next begin,
+as far as that is in the range. The parts have nothing in common, so that no member is served twice, whatever a member
 believes of others; and where its edges are right they leave nothing out, so that each is served once. What no edge
-answers for is *left*: an event is carried completely only if nothing was left anywhere.
+answers for is *left*: an event is published completely only if nothing was left anywhere.
 
 In the paper a node's keys begin at its place, and the next member's where that is. Here they are whatever the caller
-says: on a network they are the arc in the custody of its home, which ends at its place.
+says: on a network they are the range that its home owns, which ends at its place.
 
-Every node is so the root of a tree of its own, on 2^k members at equal distances a binomial one. An edge has a *level*,
-the k of its finger. Within a range the levels go down: what an edge answers for is parted among edges of lower levels
-(section 4.4, with k counted the other way). That holds of the right edges; those of a time of change may lead round,
-and nothing may then rest on itself (`edges`).
+Every member is so the root of a tree of its own, on 2^k members at equal distances a binomial one. An edge has a
+*level*, the k of its finger. Within a range the levels go down: what an edge answers for is parted among edges of lower
+levels (section 4.4, with k counted the other way). That holds of the right edges; those of a time of change may lead
+round, and nothing may then rest on itself (`edges`).
 
-Neighbours in reserve, and whom to turn to when they are gone (paper E, section 5.1). Pure decisions.
-
-A node keeps the next members clockwise in reserve, and only the first is an edge: when it is silent, the next one takes
-its place. While one of them lives, the first that does is the right one. Where all are silent, or in any doubt, the
-nearest that the node knows by any edge is a *candidate*, of those that lead away from it and of those that lead to it.
-A candidate knows others, by its own edges of both kinds; those that lie between are nearer, and the nearest of them is
-the next candidate. Each step is nearer, so that it ends.
+**Reserves.** A member keeps the next members clockwise in reserve, and only the first is an edge: when it is silent,
+the next one takes its place. While one of them lives, the first that does is the right one. Where all are silent, or in
+any doubt, the nearest that the member knows by any edge is a *candidate*, of those that lead away from it and of those
+that lead to it. A candidate knows others, by its own edges of both kinds; those that lie between are nearer, and the
+nearest of them is the next candidate. Each step is nearer, so that it ends.
 
 Deviation: the paper keeps log2 N in reserve, with which half of the nodes seldom fail at once without a gap somewhere;
 we keep twice as many. And it looks nowhere else.
@@ -63,33 +59,33 @@ RANGES_MAX: Final = 256
 
 
 class Range(NamedTuple):
-    """So many keys from one on, clockwise, on a circle of `size` keys: 0 is nothing, `size` everything."""
+    """A range of keys: so many from `begin` on, clockwise, on a ring of `size`. 0 is nothing, `size` everything."""
 
     begin: int
     length: int
 
     def holds(self, key: int, size: int) -> bool:
-        """Whether a key lies in it."""
+        """Return whether a key lies in the range."""
         return (key - self.begin) % size < self.length
 
     def meets(self, other: Range, size: int) -> bool:
-        """Whether a key lies in both."""
+        """Return whether a key lies in both."""
         if not self.length or not other.length:
             return False
         return self.holds(other.begin, size) or other.holds(self.begin, size)
 
     def encloses(self, other: Range, size: int) -> bool:
-        """Whether all keys of another lie in it."""
+        """Return whether all keys of another range lie in this one."""
         if not other.length or self.length == size:
             return True
         return (other.begin - self.begin) % size + other.length <= self.length
 
     def end(self, size: int) -> int:
-        """The first key after it."""
+        """Return the first key after the range."""
         return (self.begin + self.length) % size
 
     def common(self, other: Range, size: int) -> list[Range]:
-        """The keys that lie in both: on a circle that may be two ranges."""
+        """Return the keys that lie in both: on a ring that may be two ranges."""
         found = []
         ahead, behind = (other.begin - self.begin) % size, (self.begin - other.begin) % size
         if ahead < self.length and other.length:
@@ -100,7 +96,7 @@ class Range(NamedTuple):
 
 
 def merged(ranges: Iterable[Range], size: int) -> list[Range]:
-    """The same keys in as few ranges as may be; where they are too many, more keys in one."""
+    """Return the same keys in as few ranges as may be; where they are too many, more keys in one."""
     runs: list[tuple[int, int]] = []
     for each in ranges:
         end = each.begin + each.length
@@ -123,7 +119,7 @@ def merged(ranges: Iterable[Range], size: int) -> list[Range]:
 
 
 def fingers(place: int, members: Sequence[int], size: int) -> list[int]:
-    """Whom a member's edges lead to, nearest first, where `members` are all, sorted."""
+    """Return the members that a member's edges lead to, nearest first, where `members` are all, sorted."""
     found: dict[int, None] = {}
     for exponent in range((size - 1).bit_length()):
         member = members[bisect_left(members, (place + (1 << exponent)) % size) % len(members)]
@@ -133,25 +129,25 @@ def fingers(place: int, members: Sequence[int], size: int) -> list[int]:
 
 
 def fingered_by(keys: Range, size: int) -> list[Range]:
-    """Where those lie whose edges lead to whoever has these keys: all who have one of them at their place + 2^k."""
+    """Return where members lie whose edges lead to the one with these keys: one of the keys is their place + 2^k."""
     steps = (1 << exponent for exponent in range((size - 1).bit_length()))
     return merged((Range((keys.begin - step) % size, keys.length) for step in steps), size)
 
 
 def level(place: int, other: int, size: int) -> int:
-    """The highest k of the finger from one place to another."""
+    """Return the highest k of the finger from one place to another."""
     return ((other - place) % size).bit_length() - 1
 
 
 class GraphPart(NamedTuple):
-    """What a node hands on: to whom, and for which range."""
+    """A part of a range that is handed on, and to which member."""
 
     node: int
     range: Range
 
 
 class Split(NamedTuple):
-    """How a node parts a range: what it serves itself, what it hands on, the longest first, and what nobody has."""
+    """A range, parted: what a member serves itself, what it hands on, the longest first, and what nobody has."""
 
     mine: Range
     parts: list[GraphPart]
@@ -159,7 +155,7 @@ class Split(NamedTuple):
 
 
 class Graph:
-    """One node's edges: its place, its own keys, and for each edge where the keys of the other begin."""
+    """The edges of one member: its place, its own keys, and for each edge where the keys of the other begin."""
 
     __slots__ = ("_bounds", "_order", "own", "place", "responsible", "size")
 
@@ -170,7 +166,7 @@ class Graph:
         end = own.end(size)
 
         def past(key: int) -> int:
-            """How far a key is beyond this node's own."""
+            """Return how far a key is beyond this member's own."""
             return (key - end) % size
 
         self._order = sorted((node for node in links if not own.holds(node, size)), key=past)
@@ -186,11 +182,11 @@ class Graph:
             node: Range((end + begin) % size, until - begin)
             for node, (begin, until) in zip(self._order, pairwise([*bounds, size - own.length]), strict=True)
         }
-        """What each edge answers for, when all is parted."""
+        """The range that each edge answers for, when all is parted."""
 
     @property
     def nodes(self) -> Iterable[int]:
-        """Where the edges lead, nearest first."""
+        """The members that edges lead to, nearest first."""
         return self._order
 
     def split(self, asked: Range) -> Split:
@@ -226,21 +222,21 @@ RESERVES_PER_LEVEL: Final = 2.0
 
 
 def levels_of(members: int) -> int:
-    """How often so many members are doubled: how deep their trees are, about."""
+    """Return how often so many members are doubled: how deep their trees are, about."""
     return max(members - 1, 0).bit_length()
 
 
 def reserve_count(members: int, per_level: float = RESERVES_PER_LEVEL) -> int:
-    """How many neighbours are kept in reserve."""
+    """Return how many neighbours are kept in reserve."""
     return max(1, ceil(per_level * levels_of(members)))
 
 
 def following(place: int, known: Iterable[int], count: int, size: int) -> list[int]:
-    """The next ones clockwise of those that are known, so many at most, and never oneself."""
+    """Return the next ones clockwise of those that are known, so many at most, and never the member itself."""
     return sorted({*known} - {place}, key=lambda node: (node - place) % size)[:count]
 
 
 def between(place: int, candidate: int, known: Iterable[int], count: int, size: int) -> list[int]:
-    """Of those that a candidate knows, the next ones clockwise that lie before the candidate itself."""
+    """Return the next ones clockwise that lie before a candidate, of those that it knows."""
     span = (candidate - place) % size
     return following(place, (node for node in known if (node - place) % size < span), count, size)

@@ -1,6 +1,6 @@
-"""What must hold of filters, checked over whole networks. Apart from what it judges: nothing here is used by a node.
+"""The invariant of filters, checked over whole networks. It shares nothing with what it judges, and no node uses it.
 
-- *Told*, at every moment and of each node alone: what was told of a range is a superset of what is wanted here and of
+- *Told*, at every moment and of each member alone: what was told of a range is a superset of what is wanted here and of
   the filters of all edges that answer for some of it.
 - *Kept*, where all that was said has arrived: for edges u -> v -> w, where v's range at u and w's at v have something
   in common, the filter of u -> v is a superset of that of v -> w, and of what is wanted at v (paper E, section 4.2).
@@ -21,12 +21,12 @@ __all__ = ["is_superset", "not_kept", "not_told"]
 
 
 def is_superset(wide: Rows, narrow: Rows) -> bool:
-    """Whether a table certainly accepts all that another does."""
+    """Return whether a table certainly accepts all that another does."""
     return covers(Filter("", wide), Filter("", narrow))
 
 
 def not_told(node: Edges, now: int) -> str | None:
-    """What a node has failed to tell, in a sentence, or None."""
+    """Return what a member has failed to tell, in a sentence, or None."""
     for above, (range_, rows) in node.told(now).items():
         if not is_superset(rows, node.here):
             return f"{node.place} has not told {above} what is wanted here"
@@ -38,7 +38,10 @@ def not_told(node: Edges, now: int) -> str | None:
 
 
 def not_kept(nodes: Mapping[int, Edges], rows_of: Callable[[int, int], Rows]) -> str | None:
-    """Which filter does not accept what one behind it does, in a sentence, or None. `rows_of` an edge, as of now."""
+    """Return which filter does not accept what one behind it does, in a sentence, or None.
+
+    `rows_of` returns the filter of an edge, as of now.
+    """
     for u, upper in nodes.items():
         for v in upper.graph.nodes:
             lower, rows = nodes[v], rows_of(u, v)

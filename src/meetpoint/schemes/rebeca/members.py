@@ -1,10 +1,10 @@
-"""The members of the graph that this node has: arcs that homes here answer for (`member`).
+"""The members of the graph that this node has: ranges that homes here own (`member`).
 
-- Arcs change without a word (`custody`): before anything is said or judged a member is brought up to date, keys and
+- Ranges change without notice (`Ownership`): before anything is said or judged a member is brought up to date, keys and
   entries at once, so that nobody hears of keys without what is wanted there.
-- Now and then each looks whom its edges are to lead to (`linking`), asks those that they lead to what is wanted behind
-  them (`telling`), looks for whom it does not know (`locating`) and tells whom it is new to (`joining`). Once a period,
-  while there is any doubt; at rest as seldom as leases allow, which last for as many rounds as a tree has levels.
+- Now and then each looks where its edges are to lead (`EdgeTargets`), asks there what is wanted (`filter_updates`),
+  looks for members that it does not know and tells those that it is new to (`discovery`). Once a period, while there is
+  any doubt; at rest as seldom as leases allow, which last for as many rounds as a tree has levels.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["Members"]
 WAITING_MAX: Final = 16
 """Answers that wait for one entry: it is asked for again and again."""
 ROUND_PERIODS_MAX: Final = 2
-"""How long a round takes at most, in periods: so long it may be that nobody sees that one is silent."""
+"""Periods that a round takes at most: so long it may be that nobody sees that one is silent."""
 SOON_US: Final = 20_000
 """How soon others are told of a change here that came without a message, and edges follow what was learnt."""
 
@@ -59,22 +59,11 @@ class Members(EntryListener):
         self._tables = tables
         self._settings = settings
         directory, period_us = home_manager.directory, settings.period_us
-        self._contacts = Contacts(runtime, directory, period_us, lambda home: home in home_manager.homes)
-        self.targets = EdgeTargets(runtime, directory, self._contacts, settings, self.all)
-        self._updates = FilterUpdates(
-            runtime,
-            home_manager,
-            ownership,
-            self._contacts,
-            self.targets,
-            self.find,
-            self._call_back_all,
-            self._look_soon,
-        )
-        self._location = NodeLocation(
-            runtime, overlay, self._contacts, self.targets, period_us, self.find, self._look_soon
-        )  # fmt: skip
-        self._join = NodeJoin(runtime, self._contacts, period_us, self.find, self._look_soon)
+        self._contacts = Contacts(runtime, home_manager, period_us)
+        self.targets = EdgeTargets(runtime, directory, self._contacts, settings, self)
+        self._updates = FilterUpdates(runtime, home_manager, ownership, self._contacts, self.targets, self)
+        self._location = NodeLocation(runtime, overlay, self._contacts, self.targets, period_us, self)
+        self._join = NodeJoin(runtime, self._contacts, period_us, self)
         self._lives = runtime.random.getrandbits(48)
         self._members: dict[HomeId, dict[bytes, Member]] = {}
         self._seen: dict[
@@ -90,13 +79,13 @@ class Members(EntryListener):
         self._sampled = 0
 
     def handlers(self) -> dict[type[Message], Handler]:
-        """Which messages are about the graph and its filters."""
+        """Return the handlers of messages about the graph and its filters."""
         return {**self._updates.handlers(), **self._location.handlers(), **self._join.handlers()}
 
-    # -- what custody tells (`shelves.Fellow`) -------------------------------------------------------------------------
+    # -- what Ownership tells ------------------------------------------------------------------------------------------
 
     def began(self, home: HomeId, owed_us: int | None) -> None:
-        """A home holds arcs here that it did not hold before."""
+        """Note that a home owns ranges here that it did not own before."""
         lease_us = self._settings.lease_us
         owed = lease_us if owed_us is None else min(max(owed_us, 0), 2 * lease_us)
         self._owe(home, owed)
@@ -104,35 +93,35 @@ class Members(EntryListener):
         self._changed.setdefault(home, {})
         if self._timer is None:
             self._timer = self._runtime.after(self._jitter(self._settings.period_us // 4), self._tick)
-        self._look_soon()
+        self.look_soon()
 
     def _owe(self, home: HomeId, owed_us: int) -> None:
         self._owed_until[home] = max(self._owed_until.get(home, 0), self._runtime.now + owed_us)
 
     def owed_us(self, home: HomeId) -> int:
-        """How long others may rely on what a home here has told them, or may have told."""
+        """Return how long others may rely on what a home here has told them, or may have told."""
         self._update(home)
         now = self._runtime.now
         told = [member.edges.owed_us(now) for member in self._members.get(home, {}).values()]
         return max(0, self._owed_until.get(home, 0) - now, *told)
 
     def ended(self, home: HomeId) -> None:
-        """A home is here no longer; where it serves next it begins anew."""
+        """Forget a home that is not here any more; where it serves next it begins anew."""
         for table in (self._members, self._seen, self._changed, self._owed_until):
             table.pop(home, None)
         for key in [key for key in self._waiting if key[0] == home]:
             del self._waiting[key]
 
     def added(self, home: HomeId, name: str, item: Item[HomeId]) -> None:
-        """Something lies at a home here."""
+        """Note an entry that came to a home here."""
         self._changed.setdefault(home, {})[name] = None
-        self._look_soon()
+        self.look_soon()
 
     def removed(self, home: HomeId, name: str, item: Item[HomeId]) -> None:
-        """It does no longer."""
+        """Note an entry that is gone from a home here."""
         self.added(home, name, item)
 
-    def _look_soon(self) -> None:
+    def look_soon(self) -> None:
         if self._soon is None:
             self._soon = self._runtime.after(SOON_US, self._look)
 
@@ -150,9 +139,9 @@ class Members(EntryListener):
     # -- what may be asked ---------------------------------------------------------------------------------------------
 
     def when_safe(self, home: HomeId, name: str, then: Callable[[], None]) -> None:
-        """Call back when every event that is published from then on meets an entry of a home here.
+        """Call `then` when every event that is published from then on meets an entry of a home here.
 
-        Never where it goes away meanwhile: whoever holds it then says so.
+        Never where it goes away meanwhile: its next owner says so.
         """
         self._update(home)
         waiting = self._waiting.setdefault((home, name), [])
@@ -160,7 +149,7 @@ class Members(EntryListener):
         del waiting[:-WAITING_MAX]
         self._call_back(home, name)
 
-    def _call_back_all(self, home: HomeId) -> None:
+    def call_back_all(self, home: HomeId) -> None:
         for key in [key for key in self._waiting if key[0] == home]:
             self._call_back(*key)
 
@@ -175,17 +164,17 @@ class Members(EntryListener):
                 then()
 
     def holder(self, home: HomeId, key: bytes) -> Member | None:
-        """The member of a home here that has a key."""
+        """Return the member of a home here that has a key."""
         members = self._members.get(home, {}).values()
         return next((member for member in members if member.arc.holds(key)), None)
 
     def find(self, home: HomeId, place: bytes) -> Member | None:
-        """The member of a home here that has a place, as it is now."""
+        """Return the member of a home here that has a place, as it is now."""
         self._update(home)
         return self._members.get(home, {}).get(place)
 
     def root(self, home: HomeId) -> Member | None:
-        """A member of this node, of a home if it has one."""
+        """Return a member of this node, of a home if it has one."""
         for each in (home, *sorted(self._members)):
             self._update(each)
             for member in self._members.get(each, {}).values():
@@ -193,22 +182,22 @@ class Members(EntryListener):
         return None
 
     def sample(self, attributes: Mapping[str, object]) -> None:
-        """An event has come by."""
+        """Note an event that has come by."""
         self._sample.append(attributes)
         self._sampled += 1
 
     def host(self, home: HomeId) -> Peer | None:
-        """The node that hosts a home."""
+        """Return the node that hosts a home."""
         return self._contacts.host(home)
 
     def missed(self, home: HomeId) -> None:
-        """A home left something unanswered."""
+        """Note that a home left something unanswered."""
         self._contacts.missed(home)
 
     # -- keys and entries ----------------------------------------------------------------------------------------------
 
     def _update(self, home: HomeId) -> None:
-        """Bring the members of a home up to date with what it holds."""
+        """Bring the members of a home up to date with what it owns."""
         members = self._members.get(home)
         if members is None:
             return
@@ -276,7 +265,7 @@ class Members(EntryListener):
     # -- now and then --------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        """Look whom edges lead to, ask again, and look for whom nobody knows."""
+        """Look where edges are to lead, ask again, and look for members that nobody knows."""
         now = self._runtime.now
         self._updates.begin_round()
         members = self._up_to_date()
@@ -290,7 +279,7 @@ class Members(EntryListener):
             self._ask_reserve(member)
             self._updates.say(member, self._resampled(member) + member.edges.again(now))
         for home in list(self._members):
-            self._call_back_all(home)
+            self.call_back_all(home)
         if self._sampled >= SAMPLE_MAX:
             self._sampled = 0
         silent = self._contacts.silent()
@@ -304,15 +293,15 @@ class Members(EntryListener):
         return wait_us - self._runtime.random.randrange(wait_us // 4 + 1)
 
     def _round_us(self, members: Iterable[Member]) -> int:
-        """How long until the next round: what is told has to last for as many rounds as trees have levels."""
+        """Return how long until the next round: what is told has to last for as many rounds as trees have levels."""
         period_us, lease_us, now = self._settings.period_us, self._settings.lease_us, self._runtime.now
-        if any(not member.edges.is_quiet(now) or self._is_in_doubt(member) for member in members):
+        if any(not member.edges.is_quiet(now) or self._is_uncertain(member) for member in members):
             return period_us
         lasts_us = lease_us * 3 // 4 // max(self.targets.levels, 1)
         return min(max(period_us, lasts_us), ROUND_PERIODS_MAX * period_us)
 
-    def _is_in_doubt(self, member: Member) -> bool:
-        """Whether nobody is known, or one that an edge leads to has left the last question unanswered."""
+    def _is_uncertain(self, member: Member) -> bool:
+        """Return whether nobody is known, or an edge has left the last question unanswered."""
         return member.first is None or any(map(self._contacts.is_suspected, member.homes.values()))
 
     def _in_use(self, members: Iterable[Member]) -> dict[int, HomeId]:
@@ -323,7 +312,7 @@ class Members(EntryListener):
         return found
 
     def _tend(self, member: Member) -> None:
-        """Let edges lead where they are to lead, look for whom nobody knows, and tell whom a member is new to."""
+        """Let edges lead where they are to, look for unknown members, and tell those that a member is new to."""
         edges, links, now = member.edges, self.targets.links(member), self._runtime.now
         if links.keys() != edges.begins.keys():
             self._updates.say(member, edges.change(now, {}, edges.graph.own, links))
@@ -333,7 +322,7 @@ class Members(EntryListener):
             self._updates.say(member, edges.ask_new(now))
 
     def _ask_reserve(self, member: Member) -> None:
-        """Where the first edge may have failed, find out at once which of those in reserve have not."""
+        """Find out at once which members in reserve answer, where the first edge may have failed."""
         first = member.first
         if first is not None and self._contacts.is_suspected(member.homes[first]):
             for contact in self.targets.reserve(member):
@@ -341,14 +330,14 @@ class Members(EntryListener):
                     self._updates.probe(member, contact)
 
     def _resampled(self, member: Member) -> Outgoing:
-        """Rows are merged by what events are like: by others than before, when all of the sample are others."""
+        """Return what to say as rows are merged by other events than before, when all of the sample are others."""
         is_due = self._settings.strategy == "imperfect" and self._sampled >= SAMPLE_MAX
         return member.edges.remake(self._runtime.now) if is_due else []
 
     # -- seen from outside ---------------------------------------------------------------------------------------------
 
     def all(self) -> list[Member]:
-        """All members of this node, as they were when they were last brought up to date."""
+        """Return all members of this node, as they were when they were last brought up to date."""
         return [member for members in self._members.values() for member in members.values()]
 
     def check(self) -> None:

@@ -1,6 +1,6 @@
-"""What brokers that run `rebeca` say to each other.
+"""Messages between brokers that run `rebeca`.
 
-Members of the graph are arcs of homes (`member`): one is named by its home and its place, the last key of the arc.
+Members of the graph are ranges of homes (`member`): one is named by its home and its place, the last key of the range.
 Each has a *life*, a number that is another whenever it begins anew, so that nothing told by or to a former one counts.
 """
 
@@ -45,23 +45,23 @@ __all__ = [
 ]
 
 UNASKED: Final = -1
-"""In a `Want`: no neighbours are asked for."""
+"""In a `FilterQuery`: no neighbours are asked for."""
 
 
 class PackedRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A range as it travels: numbers in a message have no more than 64 bits."""
+    """A range in a message: numbers in a message have no more than 64 bits."""
 
     begin: bytes
     length: bytes
 
     @classmethod
     def of(cls, ring: Ring, range_: Range) -> PackedRange:
-        """A range, packed."""
+        """Pack a range."""
         length = range_.length
         return cls(bytes(ring.key(range_.begin)), length.to_bytes((length.bit_length() + 7) // 8, "big"))
 
     def range(self, ring: Ring) -> Range | None:
-        """The range; None where there is none such on the circle."""
+        """Unpack the range; None where there is none such on the ring."""
         if not ring.holds(self.begin) or len(self.length) > ring.width + 1:
             return None
         length = int.from_bytes(self.length, "big")
@@ -69,14 +69,14 @@ class PackedRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def ranges_of(ring: Ring, stretches: Iterable[PackedRange]) -> list[Range] | None:
-    """All ranges; None where one of them is none."""
+    """Unpack ranges; None where one of them is malformed."""
     found = [each.range(ring) for each in stretches]
     ranges = [each for each in found if each is not None]
     return ranges if len(ranges) == len(found) else None
 
 
 class PackedContact(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A member as others are told of it: its home, its place, where its keys begin, and which node hosts it."""
+    """A contact in a message: its home, its place, where its keys begin, and which node hosts it."""
 
     home: HomeId
     place: bytes
@@ -85,25 +85,25 @@ class PackedContact(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @classmethod
     def of(cls, ring: Ring, contact: Contact) -> PackedContact:
-        """A contact, packed."""
+        """Pack a contact."""
         return cls(contact.home, bytes(ring.key(contact.place)), bytes(ring.key(contact.begin)), contact.host)
 
     def contact(self, ring: Ring) -> Contact | None:
-        """The contact; None where there can be none such on the circle."""
+        """Unpack the contact; None where there can be none such on the ring."""
         if not all(map(ring.holds, (self.home, self.place, self.begin, self.host.id))):
             return None
         return Contact(self.home, ring.number(self.place), ring.number(self.begin), self.host)
 
 
 def contacts_of(ring: Ring, cards: Iterable[PackedContact]) -> list[Contact] | None:
-    """All contacts; None where one of them is none."""
+    """Unpack contacts; None where one of them is malformed."""
     found = [each.contact(ring) for each in cards]
     contacts = [each for each in found if each is not None]
     return contacts if len(contacts) == len(found) else None
 
 
 class MemberRef(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A member: its home, its place, and its life; 0 where that is not known."""
+    """A member by its home, its place, and its life; 0 where that is not known."""
 
     home: HomeId
     place: bytes
@@ -113,23 +113,23 @@ class MemberRef(msgspec.Struct, frozen=True, array_like=True, gc=False):
 # -- filters -----------------------------------------------------------------------------------------------------------
 
 
-class FilterQuery(Message, frozen=True, array_like=True, gc=False, tag="f.want"):
-    """Down an edge (`edges.Ask`): what is wanted in this range, for which I hold you responsible?"""
+class FilterQuery(Message, frozen=True, tag="f.want"):
+    """Down an edge (`edges.EdgeQuery`): asks for what is wanted in a range that the edge answers for."""
 
     to: MemberRef
-    """Its life is that of the member whose state is known."""
+    """The life is that of the member whose state is known."""
     source: MemberRef
     range: PackedRange
     at: int
     known: int
     begin: bytes
-    """Where the asker's own keys begin."""
+    """The beginning of the asker's own keys."""
     listed: int = UNASKED
-    """Asked of the first edge: who is beside you? A digest of what it said last; 0 where it has said nothing."""
+    """A digest of the neighbours that the first edge named last, and is asked for again; 0 where it has named none."""
 
 
-class FilterUpdate(Message, frozen=True, array_like=True, gc=False, tag="f.filter"):
-    """Up an edge (`edges.State`): all that is wanted in a range, as texts; None where those are known."""
+class FilterUpdate(Message, frozen=True, tag="f.filter"):
+    """Up an edge (`edges.EdgeState`): all that is wanted in a range, as texts; None where those are known."""
 
     to: MemberRef
     source: MemberRef
@@ -141,24 +141,24 @@ class FilterUpdate(Message, frozen=True, array_like=True, gc=False, tag="f.filte
     is_pending: bool
 
 
-class FilterAck(Message, frozen=True, array_like=True, gc=False, tag="f.known"):
-    """Down an edge (`edges.Ack`): a filter is known here, and further up."""
+class FilterAck(Message, frozen=True, tag="f.known"):
+    """Down an edge (`edges.EdgeAck`): a filter is known here, and further up."""
 
     to: MemberRef
     source: MemberRef
     number: int
 
 
-class NoSuchMember(Message, frozen=True, array_like=True, gc=False, tag="f.absent"):
-    """There is no such member; the home holds these arcs."""
+class NoSuchMember(Message, frozen=True, tag="f.absent"):
+    """Says that there is no such member; the home owns these ranges."""
 
     to: MemberRef
     source: MemberRef
     arcs: tuple[KeyRange, ...]
 
 
-class NeighbourList(Message, frozen=True, array_like=True, gc=False, tag="f.beside"):
-    """To one whose first edge leads here: who lies between, as far as is known here, and who is in reserve here."""
+class NeighbourList(Message, frozen=True, tag="f.beside"):
+    """The neighbours of a member, for one whose first edge leads here: who lies between, and who is in reserve here."""
 
     to: MemberRef
     source: MemberRef
@@ -168,8 +168,8 @@ class NeighbourList(Message, frozen=True, array_like=True, gc=False, tag="f.besi
 # -- the graph ---------------------------------------------------------------------------------------------------------
 
 
-class LocateNode(Message, frozen=True, array_like=True, gc=False, tag="f.locate"):
-    """Node-location, down the graph: who has this key? Whoever it ends at tells its origin."""
+class LocateNode(Message, frozen=True, tag="f.locate"):
+    """Node-location, down the graph: who has this key? The member that it ends at tells its origin."""
 
     to: MemberRef
     range: PackedRange
@@ -178,20 +178,20 @@ class LocateNode(Message, frozen=True, array_like=True, gc=False, tag="f.locate"
     hops: int
 
 
-class NeighbourQuery(Message, frozen=True, array_like=True, gc=False, tag="f.where"):
-    """To neighbours of the overlay, from a member that knows nobody: whom do you know from this key on?"""
+class NeighbourQuery(Message, frozen=True, tag="f.where"):
+    """Asks neighbours of the overlay, for a member that knows nobody, whom they know from this key on."""
 
     key: bytes
 
 
-class NodeLocated(Message, frozen=True, array_like=True, gc=False, tag="f.located"):
-    """Answer to both: who has the key, or the next that is known from there on; then those that follow."""
+class NodeLocated(Message, frozen=True, tag="f.located"):
+    """Answers both: who has the key, or the next that is known from there on; then those that follow."""
 
     key: bytes
     cards: tuple[PackedContact, ...]
 
 
-class NodeJoined(Query, frozen=True, array_like=True, gc=False, tag="f.join"):
+class NodeJoined(Query, frozen=True, tag="f.join"):
     """Node-join, down the graph, to all in a range whose places lie in targets: an edge of theirs leads here."""
 
     to: MemberRef
@@ -200,11 +200,11 @@ class NodeJoined(Query, frozen=True, array_like=True, gc=False, tag="f.join"):
     card: PackedContact
     hops: int
     within_us: int
-    """How long whoever asks waits."""
+    """How long the asker waits."""
 
 
-class NodeJoinedReply(Reply, frozen=True, array_like=True, gc=False, tag="f.joined"):
-    """All know of it but those in targets that were left."""
+class NodeJoinedReply(Reply, frozen=True, tag="f.joined"):
+    """Says that all know of it but those in targets that were left."""
 
     left: tuple[PackedRange, ...]
 
@@ -212,7 +212,7 @@ class NodeJoinedReply(Reply, frozen=True, array_like=True, gc=False, tag="f.join
 # -- events ------------------------------------------------------------------------------------------------------------
 
 
-class ForwardEvent(Query, frozen=True, array_like=True, gc=False, tag="f.hand"):
+class ForwardEvent(Query, frozen=True, tag="f.hand"):
     """Bring an event to all in a range who want it."""
 
     to: MemberRef
@@ -221,21 +221,21 @@ class ForwardEvent(Query, frozen=True, array_like=True, gc=False, tag="f.hand"):
     settled: int
     hops: int
     within_us: int
-    """How long whoever asks waits."""
+    """How long the asker waits."""
     content: bytes
 
 
-class ForwardReply(Reply, frozen=True, array_like=True, gc=False, tag="f.handed"):
-    """All in the range have it but what is left: ranges of which nobody knows, and homes that did not say so."""
+class ForwardReply(Reply, frozen=True, tag="f.handed"):
+    """Says that all in the range have it, but for ranges that are left and homes that are slow."""
 
     left: tuple[PackedRange, ...]
     homes: tuple[tuple[HomeId, tuple[int, ...]], ...]
     served: int
-    """At how many members it was served."""
+    """The number of members at which it was served."""
 
 
-class ForwardAround(Message, frozen=True, array_like=True, gc=False, tag="f.carry"):
-    """Errand, of a node that holds no keys: hand an event to the whole circle."""
+class ForwardAround(Message, frozen=True, tag="f.carry"):
+    """Keyed request of a node that owns no keys: hand an event to the whole ring."""
 
     event: EventKey
     settled: int
@@ -243,16 +243,16 @@ class ForwardAround(Message, frozen=True, array_like=True, gc=False, tag="f.carr
     content: bytes
 
 
-class ForwardAroundReply(Message, frozen=True, array_like=True, gc=False, tag="f.carried"):
-    """As `Handed`."""
+class ForwardAroundReply(Message, frozen=True, tag="f.carried"):
+    """Answers a `ForwardAround`, as `ForwardReply` does."""
 
     left: tuple[PackedRange, ...]
     homes: tuple[tuple[HomeId, tuple[int, ...]], ...]
     served: int
 
 
-class MatchRange(Message, frozen=True, array_like=True, gc=False, tag="f.serve"):
-    """Errand: bring an event to all who want it at the keys held here, of a range."""
+class MatchRange(Message, frozen=True, tag="f.serve"):
+    """Keyed request: bring an event to all who want it at the keys owned here, of a range."""
 
     range: PackedRange
     event: EventKey
@@ -261,8 +261,8 @@ class MatchRange(Message, frozen=True, array_like=True, gc=False, tag="f.serve")
     content: bytes
 
 
-class MatchRangeReply(Message, frozen=True, array_like=True, gc=False, tag="f.served"):
-    """They have it, but for the homes named, which did not say so in time."""
+class MatchRangeReply(Message, frozen=True, tag="f.served"):
+    """Says that all have it but the homes named, which did not say so in time."""
 
     homes: tuple[tuple[HomeId, tuple[int, ...]], ...]
 

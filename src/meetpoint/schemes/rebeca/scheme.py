@@ -1,11 +1,12 @@
 """The scheme `rebeca`: events go down the edges of a graph where something is wanted behind them (paper E), corrected.
 
-- A conjunction lies, whole, at the key of its home's id, with whoever holds that: on a ring with the home itself, so
-  that nothing is sent to place it. Elsewhere its home may hold no key at all, and another answers for it.
-- Whoever holds keys is a member of the graph (`members`) and tells others what is wanted at these (`edges`). An entry
-  is placed when all who may rely on being told know of it.
-- An event goes round the whole circle from where it is published (`passing`). What the graph leaves, its origin brings
-  there by errands, straight to whoever holds the keys: an event is complete only when every key was answered for.
+- A conjunction lies, whole, at the key of its home's id, with the owner of that: on a ring with the home itself, so
+  that nothing is sent to place it. Elsewhere its home may own no key at all, and another answers for it.
+- A home that owns keys is a member of the graph (`members`) and tells others what is wanted at these (`edges`). An
+  entry is placed when all who may rely on being told know of it.
+- An event goes round the whole ring from where it is published (`forwarding`). What the graph leaves, its origin brings
+  there by keyed requests, directly to the owners of the keys: an event is complete only when every key was answered
+  for.
 
 So edges may be wrong, and nodes come and go: it costs messages and time, and never a match.
 """
@@ -41,7 +42,7 @@ __all__ = ["Rebeca"]
 
 
 class Rebeca(PlacementScheme):
-    """One node's part."""
+    """The scheme `rebeca` at one node."""
 
     def __init__(
         self,
@@ -60,7 +61,7 @@ class Rebeca(PlacementScheme):
         self._forwarding = Forwarding(runtime, self._ownership, self._rpc, self._fanout, self._tables, self.members)
 
     def handlers(self) -> dict[type[Message], Handler]:
-        """Which messages are the scheme's."""
+        """Return the handlers of the scheme's messages."""
         return {**super().handlers(), **self.members.handlers(), **self._forwarding.handlers()}
 
     def check(self) -> None:
@@ -75,7 +76,7 @@ class Rebeca(PlacementScheme):
         return [entry_of(home, StoredEntry(number, at, filter_.text))]
 
     def _accept(self, home: Home, name: str, entry: Entry, answer: Callable[[Message], None]) -> None:
-        """An entry is to be placed at a home here."""
+        """Place an entry at a home here."""
         if read_entry(name, entry) is None:
             self._runtime.observe("entry_malformed")
             return
@@ -101,12 +102,12 @@ class Rebeca(PlacementScheme):
             everything = Range(root.edges.graph.own.begin, size)
             self._forwarding.pass_on(root, everything, event, 0, WITHIN_US, passed)
             return
-        # This node holds no keys: whoever has that of the home's id begins for it.
+        # This node owns no keys: the owner of the home's id begins for it.
         key = bytes(attempt.event.home)
         everything = Range(self._runtime.ring.number(key), size)
 
         def answered(answer: Message, from_afar: bool) -> None:
-            outcome = self._forwarding.carried(answer, everything)
+            outcome = self._forwarding.outcome_of(answer, everything)
             if outcome is not None:
                 passed(outcome)
 
@@ -116,7 +117,7 @@ class Rebeca(PlacementScheme):
 
 
 class _DirectDelivery:
-    """What the graph has left of an event: ranges, seen to by errands, and homes, to which it is brought."""
+    """The delivery of what the graph has left of an event: ranges, by keyed requests, and homes, directly."""
 
     def __init__(
         self,
@@ -147,7 +148,7 @@ class _DirectDelivery:
         if ranges:
             runtime.observe("rebeca_left", len(ranges))
         self._ranges = dict(enumerate(ranges))
-        self._bring(outcome.homes)
+        self._deliver(outcome.homes)
         for at, range_ in enumerate(ranges):
             serve = MatchRange(PackedRange.of(ring, range_), attempt.event, attempt.floor, 0, attempt.content)
             first = bytes(ring.key(range_.begin))
@@ -159,12 +160,12 @@ class _DirectDelivery:
 
     def _heard(self, answer: Message, from_afar: bool) -> None:
         if isinstance(answer, MatchRangeReply) and all(self._runtime.ring.holds(home) for home, _ in answer.homes):
-            self._bring(dict(answer.homes))
+            self._deliver(dict(answer.homes))
         else:
             self._runtime.observe("event_malformed")
             self._pending += 1  # nobody answered for those keys: the attempt is in vain
 
-    def _bring(self, homes: Matched) -> None:
+    def _deliver(self, homes: Matched) -> None:
         """Bring the event to homes that did not say that they have it."""
         if not homes or not self._attempt.alive:
             return
@@ -187,7 +188,7 @@ class _DirectDelivery:
             self._attempt.complete()
 
     def _may_reach(self, home: HomeId) -> bool:
-        """The entries of a home lie at its id."""
+        """Return whether the event may still come to a home, whose entries lie at its id."""
         ring = self._runtime.ring
         if any(home in open_ for open_ in self._open):
             return True

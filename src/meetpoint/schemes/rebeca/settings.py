@@ -1,7 +1,4 @@
-"""What a network that runs `rebeca` may choose.
-
-How long those wait who hand something down the graph: each a little less than whoever handed it to it.
-"""
+"""The settings of `rebeca`, and how long nodes wait for each other down the graph."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ __all__ = ["HOPS_MAX", "STEP_US", "WITHIN_US", "RebecaSettings"]
 
 
 class RebecaSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The same for all nodes of a network."""
+    """The settings of `rebeca`, the same for all nodes of a network."""
 
     strategy: Literal["simple", "identity", "covering", "merging", "imperfect"] = "covering"
     """How what is wanted behind an edge is drawn together, from many rows to few (`tables`)."""
@@ -33,7 +30,7 @@ class RebecaSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 WITHIN_US: Final = 3 * SECOND_US // 2
-"""How long whoever begins waits for the graph."""
+"""How long the origin of an event waits for the graph."""
 STEP_US: Final = SECOND_US // 10
-"""How much sooner whoever hands on gives up waiting than whoever handed it to it."""
+"""How much sooner a member gives up waiting than the one that handed the event to it."""
 HOPS_MAX: Final = 1_000

@@ -1,13 +1,13 @@
-"""What is told of an edge: from what is wanted in several places, the rows of one table (paper E, section 2.1).
+"""Filter tables: what is told of an edge, drawn together from what is wanted in several places (paper E, section 2.1).
 
 A row is a conjunction. What comes in is kept by its source, and a source is replaced whole: rows that come and go do so
 in one change. Five strategies, from many rows to few:
 
 - *simple*: a row for every row that came in;
 - *identity*: equal rows once;
-- *covering*: only rows that no other covers (`rendezvous.covering`). A row that goes brings back those that it alone
-  covered, in the same change;
-- *merging*: of these, such as can be drawn together exactly to one (`language.algebra.merge`) are one row;
+- *covering*: only rows that no other covers (`placement.entries.covering`). A row that goes brings back those that it
+  alone covered, in the same change;
+- *merging*: of these, such as can be drawn together exactly to one (`language.filters.algebra.merge`) are one row;
 - *imperfect*: also such as cannot, to the closest row that accepts both, as long as of the events that the table would
   accept at most a share is accepted for nothing. What events are like is learnt from a sample. Of a row that is not
   exact it is assumed that it accepts one event for nothing that the sample has not: what was never seen is no proof.
@@ -57,19 +57,19 @@ SAMPLE_MAX: Final = 256
 
 
 def accepts(rows: Iterable[Conjunction], attributes: Mapping[str, object]) -> bool:
-    """Whether a table accepts an event."""
+    """Return whether a table accepts an event."""
     return any(row.accepts(attributes) for row in rows)
 
 
 class RowChange(NamedTuple):
-    """What has become of a table: rows that it has now, and rows that it has no longer."""
+    """A change of a table: rows that it has now, and rows that it has no longer."""
 
     added: Rows
     removed: Rows
 
 
 class FilterTable:
-    """Every row that came in: the strategy `simple`, and what all have in common."""
+    """A table with every row that came in: the strategy `simple`, and the base of the others."""
 
     def __init__(self) -> None:
         self._sources: dict[Hashable, Rows] = {}
@@ -77,24 +77,24 @@ class FilterTable:
 
     @property
     def rows(self) -> Rows:
-        """What is told."""
+        """The rows that are told."""
         return self._rows
 
     @property
     def sources(self) -> Mapping[Hashable, Rows]:
-        """What came in."""
+        """The rows that came in, by source."""
         return self._sources
 
     def add(self, source: Hashable, rows: Rows) -> RowChange:
-        """Something more comes from a source."""
+        """Add rows of a source; return the change."""
         return self.replace(source, (*self._sources.get(source, ()), *rows))
 
     def remove(self, source: Hashable) -> RowChange:
-        """A source is gone."""
+        """Remove a source; return the change."""
         return self.replace(source, ())
 
     def replace(self, source: Hashable, rows: Rows) -> RowChange:
-        """What comes from a source now, all of it."""
+        """Replace all rows of a source; return the change."""
         before = self._sources.get(source, ())
         if before is rows or before == rows:
             return RowChange((), ())
@@ -107,12 +107,12 @@ class FilterTable:
         return RowChange(_without(self._rows, told), _without(told, self._rows))
 
     def _reduce(self, before: Rows, after: Rows) -> Collection[Conjunction]:
-        """The rows to tell, where a source had some before and has others now."""
+        """Return the rows to tell, where a source had some before and has others now."""
         return [row for rows in self._sources.values() for row in rows]
 
 
 class _Identity(FilterTable):
-    """Equal rows once."""
+    """A table with equal rows once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -131,24 +131,24 @@ class _Identity(FilterTable):
         return self._kept()
 
     def _came(self, row: Conjunction) -> None:
-        """A row that was not there."""
+        """Take a row that was not there."""
 
     def _went(self, row: Conjunction) -> None:
-        """A row that is not there any more."""
+        """Drop a row that is not there any more."""
 
     def _kept(self) -> Collection[Conjunction]:
         return self._counts
 
 
 class _Uncoded:
-    """Nothing is known of conjunctions but what they accept."""
+    """A coverage that knows nothing of conjunctions but what they accept."""
 
     def code(self, conjunction: Conjunction) -> str:
         return ""
 
 
 class _Covering(_Identity):
-    """Rows that no other covers."""
+    """A table of rows that no other covers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -182,10 +182,10 @@ class _Covering(_Identity):
                 self._sank(row)
 
     def _rose(self, row: Conjunction) -> None:
-        """A row that no other covers."""
+        """Take a row that no other covers."""
 
     def _sank(self, row: Conjunction) -> None:
-        """A row that another covers now, or that is gone."""
+        """Drop a row that another covers now, or that is gone."""
 
     def _kept(self) -> Collection[Conjunction]:
         return self._roots
@@ -203,7 +203,7 @@ class _Cluster:
 
 
 class _Merging(_Covering):
-    """Rows that no other covers, drawn together."""
+    """A table of rows that no other covers, drawn together."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -246,14 +246,14 @@ class _Merging(_Covering):
 
 
 class Sample:
-    """Events of which it is assumed that those to come are like them, and which of them each row accepts."""
+    """A sample of events, and which of them each row accepts; those to come are assumed to be like them."""
 
     def __init__(self, events: Sequence[Mapping[str, object]] = ()) -> None:
         self._events = list(events[-SAMPLE_MAX:])
         self._known: dict[Conjunction, int] = {}
 
     def accepted(self, row: Conjunction) -> int:
-        """A bit for each event."""
+        """Return a bit for each event."""
         found = self._known.get(row)
         if found is None:
             if len(self._known) >= 64 * SAMPLE_MAX:
@@ -262,7 +262,7 @@ class Sample:
         return found
 
     def all_accepted(self, rows: Iterable[Conjunction]) -> int:
-        """A bit for each event that one of the rows accepts."""
+        """Return a bit for each event that a row accepts."""
         bits = 0
         for row in rows:
             bits |= self.accepted(row)
@@ -270,7 +270,7 @@ class Sample:
 
 
 class _Imperfect(_Merging):
-    """Rows drawn together, also where that accepts more, up to a share of what the table accepts."""
+    """A table of rows drawn together, also where that accepts more, up to a share of what it accepts."""
 
     def __init__(self, sample: Sample, share: float) -> None:
         super().__init__()
@@ -293,7 +293,7 @@ class _Imperfect(_Merging):
         return None
 
     def _is_fair(self, accepted: int, wanted: int, guesses: int) -> bool:
-        """Whether few enough are accepted for nothing, where so many rows are not exact."""
+        """Return whether few enough are accepted for nothing, where so many rows are not exact."""
         return (accepted & ~wanted).bit_count() + guesses <= self._share * (accepted.bit_count() + guesses)
 
     def _guesses(self) -> int:
@@ -309,7 +309,7 @@ class _Imperfect(_Merging):
 
 
 def make_table(strategy: Strategy, sample: Sample | None = None, share: float = SHARE) -> FilterTable:
-    """An empty table. `sample` and `share` are for `imperfect`."""
+    """Return an empty table. `sample` and `share` are for `imperfect`."""
     match strategy:
         case "simple":
             return FilterTable()
@@ -324,7 +324,7 @@ def make_table(strategy: Strategy, sample: Sample | None = None, share: float = 
 
 
 def _exactly(a: Conjunction, b: Conjunction) -> Conjunction | None:
-    """The one row that accepts what either does and nothing else, where there is one."""
+    """Return the row that accepts what either does and nothing else; None where there is none."""
     if a.attributes != b.attributes:
         return None
     if sum(mine != other for mine, other in zip(a.constraints, b.constraints, strict=True)) != 1:
@@ -333,14 +333,14 @@ def _exactly(a: Conjunction, b: Conjunction) -> Conjunction | None:
 
 
 def _wider(wide: _Cluster, narrow: _Cluster) -> Conjunction | None:
-    """The row of a cluster that covers another, which none of its members did."""
+    """Return the row of a cluster that covers another, which none of its members did."""
     if len(wide.members) > 1 and covers(Filter("", (wide.row,)), Filter("", (narrow.row,))):
         return wide.row
     return None
 
 
 def _closest(a: Conjunction, b: Conjunction) -> Conjunction | None:
-    """A row that accepts what either does; None where nothing is left of what they ask for."""
+    """Return a row that accepts what either does; None where nothing is left of what they ask for."""
     if not set(a.attributes) & set(b.attributes):
         return None
     return _one(a, b, perfect=False)
@@ -355,7 +355,7 @@ def _one(a: Conjunction, b: Conjunction, *, perfect: bool) -> Conjunction | None
 
 
 def _without(rows: Rows, taken: Rows) -> Rows:
-    """The rows that are not among others, each as often as it is there more often."""
+    """Return the rows that are not among others, each as often as it is there more often."""
     counts: dict[Conjunction, int] = {}
     for row in taken:
         counts[row] = counts.get(row, 0) + 1

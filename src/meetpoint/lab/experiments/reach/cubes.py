@@ -28,7 +28,7 @@ from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.overlays.hypercube import HypercubeSettings, Region, are_neighbours, distance
 from meetpoint.overlays.hypercube.invariant import gap
 from meetpoint.overlays.hypercube.regions import point_of
-from meetpoint.schemes.reach import Tree, is_required, tree_of
+from meetpoint.schemes.reach.ids import Tree, is_required, tree_of
 
 SETTLED_S_MAX = 180.0
 LOOK_EVERY_US = SECOND_US // 4

@@ -35,7 +35,8 @@ from meetpoint.lab.sim.run import run_judged
 from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.node.home.subscription_table import attributes_of
 from meetpoint.overlays.hypercube import Region
-from meetpoint.schemes.reach import ReachSettings, is_required
+from meetpoint.schemes.reach import ReachSettings
+from meetpoint.schemes.reach.ids import is_required
 from meetpoint.schemes.reach.messages import DutyRequest
 
 PLAIN = ReachSettings(quench="unquenched", copies="uncopied", pushing="unpushed")

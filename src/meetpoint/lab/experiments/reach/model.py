@@ -12,7 +12,7 @@ from random import Random
 from meetpoint.overlays.hypercube import WHOLE, Region, are_neighbours, next_hop
 from meetpoint.overlays.hypercube.regions import apart
 from meetpoint.overlays.hypercube.rules import Link, founding_regions, pass_join
-from meetpoint.schemes.reach import EVERYTHING, Duty, Tree, head_point, parts
+from meetpoint.schemes.reach.ids import EVERYTHING, Duty, Tree, head_point, parts
 
 
 class Cube:

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from meetpoint.overlays.hypercube import Region
-from meetpoint.schemes.reach import EVERYTHING, Duty, Tree, head_point, is_required, parts
+from meetpoint.schemes.reach.ids import EVERYTHING, Duty, Tree, head_point, is_required, parts
 from tests.overlays.hypercube.growing import Cube, path
 
 __all__ = ["Walk", "required", "walk"]

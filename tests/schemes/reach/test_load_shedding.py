@@ -24,7 +24,7 @@ from meetpoint.schemes.reach.messages import (
 )
 from tests.placement.eyes import Overseen, held_by_nobody, held_twice, schemes
 from tests.placement.small_world import CODEC, RING, home
-from tests.schemes.reach.balancing import balanced, lacking, make
+from tests.schemes.reach.load_networks import balanced, lacking, make
 from tests.schemes.reach.small_world import PLAIN, ReachWorld, attributes
 
 QUENCHED = msgspec.structs.replace(PLAIN, quench="quenched", lease_us=5_000_000)

@@ -32,9 +32,8 @@ from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.messages import Entry as Placed
 from meetpoint.schemes.lists import Lists, ListsSettings, scheme
-from meetpoint.schemes.lists.collection import AttributeOrder, Group, groups_of
+from meetpoint.schemes.lists.collection import AttributeOrder, Group, groups_of, read_entry
 from meetpoint.schemes.lists.entries import ListEntry, next_point
-from meetpoint.schemes.lists.scheme import read_entry
 from meetpoint.schemes.lists.subids import FlatEvent
 from meetpoint.schemes.lists.value_hash import PARTS, Hashing, HashingVersions, read_cuts
 from tests.placement.eyes import Overseen, parts

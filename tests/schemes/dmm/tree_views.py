@@ -63,7 +63,7 @@ def served_by_nobody(all_schemes: Iterable[Any]) -> list[str]:
     wrong = [
         f"{code!r} is {kept}"
         for code, kept in there.items()
-        if kept.state not in (RegionState.LEAF, RegionState.INTERIOR, RegionState.GONE) or not kept.settled
+        if kept.state not in (RegionState.LEAF, RegionState.INTERIOR, RegionState.GONE) or not kept.is_informed
     ]
     leaves = [code for code, kept in there.items() if kept.serves]
     served = sum(2.0 ** -len(code) for code in leaves)

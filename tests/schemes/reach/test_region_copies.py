@@ -12,8 +12,8 @@ from meetpoint.placement.messages import Entry
 from meetpoint.schemes.reach import region_copies
 from meetpoint.schemes.reach.messages import CopyReply, CopyUpdate, CopyUpdateAck
 from meetpoint.schemes.reach.region_copies import RegionCopies, RegionCopy
-from tests.schemes.reach.lending import Story, World, entry_at
-from tests.schemes.reach.promising import BrokenError, is_caught, owing_nothing, ready_at_once
+from tests.schemes.reach.copy_world import Story, World, entry_at
+from tests.schemes.reach.lease_stories import BrokenError, is_caught, owing_nothing, ready_at_once
 
 
 @pytest.fixture(autouse=True)
@@ -44,15 +44,15 @@ class AtOnce(RegionCopies):
 class NotTold(RegionCopies):
     """Takes what comes, and does not put it into its copy."""
 
-    def _amend(self, source: Peer, message: CopyUpdate) -> None:
+    def _copy_update(self, source: Peer, message: CopyUpdate) -> None:
         self._runtime.send(source, CopyUpdateAck(message.request))
 
 
 class NotSpoilt(RegionCopies):
     """Believes a first page that was overtaken by news."""
 
-    def _amend(self, source: Peer, message: CopyUpdate) -> None:
-        super()._amend(source, message)
+    def _copy_update(self, source: Peer, message: CopyUpdate) -> None:
+        super()._copy_update(source, message)
         for loan in self._copies.values():
             loan.spoilt = False
 

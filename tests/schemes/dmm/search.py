@@ -138,7 +138,7 @@ class Search:
         assert kept is not None
         if kept.is_at_rest and kept.epoch < self.turns:
             yield from self._turn(world, "split", rules.begin_split(kept), entries)
-        if kept.state is RegionState.INTERIOR and kept.settled and kept.epoch < self.turns:
+        if kept.state is RegionState.INTERIOR and kept.is_informed and kept.epoch < self.turns:
             yield from self._turn(world, "merge", rules.begin_merge(kept), entries)
             yield from self._turn(world, "reopen", rules.reopen(kept), entries)
         if kept.state in (RegionState.SPLITTING, RegionState.MERGING):
@@ -159,7 +159,7 @@ class Search:
             RegionState.MERGING: "close",
             RegionState.LEAF: "dissolve",
         }[kept.state]
-        if kept.state in (RegionState.LEAF, RegionState.INTERIOR) and kept.settled:
+        if kept.state in (RegionState.LEAF, RegionState.INTERIOR) and kept.is_informed:
             return
         for child in (1, 2):
             lot = frozenset(each for each in entries if each in MEETS[str(child - 1)]) if kind == "sow" else frozenset()
@@ -176,8 +176,8 @@ class Search:
             if all(message[3] is not None for message in world.heard):
                 union = frozenset[str]().union(*(message[3] for message in world.heard))
                 yield from self._turn(world, "has merged", self.which.finish_merge(kept), union)
-        elif not kept.settled:
-            yield from self._turn(world, "settles", rules.informed(kept), entries)
+        elif not kept.is_informed:
+            yield from self._turn(world, "settles", rules.inform_children(kept), entries)
 
     # -- the children --------------------------------------------------------------------------------------------------
 
@@ -219,7 +219,7 @@ def wrong(world: World) -> str | None:
         return "a region and its half both serve"
     parent, states = memory[0][0], [kept.state if kept is not None else None for kept, _ in memory[1:]]
     assert parent is not None
-    if parent.settled and parent.epoch and parent.state in (RegionState.LEAF, RegionState.INTERIOR):
+    if parent.is_informed and parent.epoch and parent.state in (RegionState.LEAF, RegionState.INTERIOR):
         for state in states:
             if (state is RegionState.LEAF) is not parent.is_split or (
                 state is not RegionState.GONE and not parent.is_split
@@ -250,26 +250,26 @@ def search(searched: Search, limit: int) -> tuple[int, list[str] | None]:
 
 
 def story(came: dict[World, tuple[World, str] | None], world: World) -> list[str]:
-    told = [str(wrong(world))]
+    parent_epoch = [str(wrong(world))]
     while (before := came[world]) is not None:
         world, what = before
-        told.append(what)
-    return told[::-1]
+        parent_epoch.append(what)
+    return parent_epoch[::-1]
 
 
 def wander(searched: Search, seed: int, length: int, seen: set[RegionState] | None = None) -> list[str] | None:
     """A long way through worlds that no search comes to; told where it leads to one that is wrong."""
-    random, world, told = Random(seed), beginning(), list[str]()
+    random, world, parent_epoch = Random(seed), beginning(), list[str]()
     for _ in range(length):
         steps = [(what, after) for what, after in searched.steps(world) if after != world]
         if not steps:
             return None
         weights = [1 if "give up" in what or "crashes" in what else 8 for what, _ in steps]
         what, world = random.choices(steps, weights)[0]
-        told.append(what)
+        parent_epoch.append(what)
         found = wrong(world)
         if found is not None:
-            return [*told, found]
+            return [*parent_epoch, found]
         if seen is not None:
             seen |= {versions[-1][0].state for versions in world.regions if versions[-1][0] is not None}
     return None

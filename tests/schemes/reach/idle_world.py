@@ -1,4 +1,4 @@
-"""A small world (`promising`) of nodes that quench. At every moment:
+"""A small world (`lease_stories`) of nodes that quench. At every moment:
 
 No node that is up takes a region to be idle while an entry that was acknowledged, and is still wanted, lies at or below
 it.
@@ -18,8 +18,8 @@ from meetpoint.placement.key_range import KeyRange
 from meetpoint.placement.ownership.keyed_rpc import Reached
 from meetpoint.schemes.reach.ids import Cube, is_below
 from meetpoint.schemes.reach.quench import Quench
-from tests.schemes.reach import promising
-from tests.schemes.reach.promising import RING, US, BrokenError
+from tests.schemes.reach import lease_stories
+from tests.schemes.reach.lease_stories import RING, US, BrokenError
 
 __all__ = ["Story", "World"]
 
@@ -44,7 +44,7 @@ class Bits:
 CUBE = Cube(RING, Bits())
 
 
-class Home(promising.Home):
+class Home(lease_stories.Home):
     """A home, and what lies there: points by name."""
 
     def __init__(self, number: int, node: int, arcs: list[KeyRange]) -> None:
@@ -55,7 +55,7 @@ class Home(promising.Home):
         return not any(region.hosts(point) for point in self.entries.values())
 
 
-class Node(promising.Node[Home]):
+class Node(lease_stories.Node[Home]):
     """One life of a node that quenches."""
 
     world: World
@@ -107,7 +107,7 @@ class Node(promising.Node[Home]):
                 done()
 
 
-class World(promising.World[Home, int]):
+class World(lease_stories.World[Home, int]):
     """Nodes that quench. An entry is a point."""
 
     kind: type[Quench] = Quench
@@ -132,7 +132,7 @@ class World(promising.World[Home, int]):
 
     def look(self) -> None:
         for number, node in self.nodes.items():
-            for region, lease in node.part._leases.items():
+            for region, lease in node.part._idle.items():
                 if lease.until > self.local(number):
                     for name, point in self.acked.items():
                         if is_below(point, region):
@@ -165,7 +165,7 @@ class World(promising.World[Home, int]):
     def key(self, entry: int) -> Key:
         return key_of(RING, entry, WIDTH)
 
-    def put(self, node: promising.Node[Home], home: Home, name: str, entry: int, then: Callable[[], None]) -> None:
+    def put(self, node: lease_stories.Node[Home], home: Home, name: str, entry: int, then: Callable[[], None]) -> None:
         home.entries[name] = entry
         self.step(node, lambda: node.part.put(home.id, entry, then))
 
@@ -181,7 +181,7 @@ class World(promising.World[Home, int]):
         for home in self.homes:
             home.entries.pop(name, None)
 
-    def hand_over(self, giver: Home, taker: Home, arc: KeyRange, node: promising.Node[Home], owed_us: int) -> None:
+    def hand_over(self, giver: Home, taker: Home, arc: KeyRange, node: lease_stories.Node[Home], owed_us: int) -> None:
         for name in [name for name, point in giver.entries.items() if arc.holds(self.key(point))]:
             point = giver.entries.pop(name)
             if name in self.wanted:
@@ -199,7 +199,7 @@ class World(promising.World[Home, int]):
             self.step(node, act)
 
 
-class Story(promising.Story[World]):
+class Story(lease_stories.Story[World]):
     """One random life of such a world. `idle` is how often some region was taken to be idle."""
 
     lease_us = LEASE_US
@@ -221,7 +221,7 @@ class Story(promising.Story[World]):
             self.idle += sum(
                 lease.until > self.world.local(number)
                 for number, node in self.world.nodes.items()
-                for lease in node.part._leases.values()
+                for lease in node.part._idle.values()
             )
 
     def ask(self) -> None:

@@ -1,4 +1,4 @@
-"""A small world (`promising`) of nodes that copy, with real entries.
+"""A small world (`lease_stories`) of nodes that copy, with real entries.
 
 At every moment a copy that is good has every entry of its region that was acknowledged and is still wanted.
 """
@@ -14,12 +14,11 @@ from meetpoint.placement.entries.entry_table import Item, StoredEntry
 from meetpoint.placement.entries.installer import entry_name
 from meetpoint.placement.key_range import KeyRange
 from meetpoint.placement.messages import Entry
-from meetpoint.schemes.reach import AttributeIds
 from meetpoint.schemes.reach.entries import IdTable, entry_of, read_entry
-from meetpoint.schemes.reach.ids import Cube
+from meetpoint.schemes.reach.ids import AttributeIds, Cube
 from meetpoint.schemes.reach.region_copies import RegionCopies
-from tests.schemes.reach import promising
-from tests.schemes.reach.promising import RING, US, BrokenError
+from tests.schemes.reach import lease_stories
+from tests.schemes.reach.lease_stories import RING, US, BrokenError
 
 __all__ = ["Story", "World", "entry_at"]
 
@@ -40,7 +39,7 @@ def entry_at(number: int, point: int) -> tuple[str, Entry]:
     return entry_name(OWNER, number), entry_of(CUBE, StoredEntry(number, 0, filter_.text), filter_.conjunctions[0])
 
 
-class Home(promising.Home):
+class Home(lease_stories.Home):
     """A home, and what lies there, also on a shelf."""
 
     def __init__(self, number: int, node: int, arcs: list[KeyRange]) -> None:
@@ -59,7 +58,7 @@ class Home(promising.Home):
         return self.table.remove(name)
 
 
-class Node(promising.Node[Home]):
+class Node(lease_stories.Node[Home]):
     """One life of a node that copies."""
 
     def __init__(self, world: World, number: int) -> None:
@@ -74,7 +73,7 @@ class Node(promising.Node[Home]):
         return self.home(home).table
 
 
-class World(promising.World[Home, Entry]):
+class World(lease_stories.World[Home, Entry]):
     """Eight ids, a home for each two, three nodes that hold them, and one that only copies."""
 
     kind: type[RegionCopies] = RegionCopies
@@ -107,7 +106,9 @@ class World(promising.World[Home, Entry]):
     def key(self, entry: Entry) -> bytes:
         return entry.low
 
-    def put(self, node: promising.Node[Home], home: Home, name: str, entry: Entry, then: Callable[[], None]) -> None:
+    def put(
+        self, node: lease_stories.Node[Home], home: Home, name: str, entry: Entry, then: Callable[[], None]
+    ) -> None:
         home.add(name, entry)
         self.step(node, lambda: node.part.put(home.id, name, entry, CUBE.point(entry.low), then))
 
@@ -119,7 +120,7 @@ class World(promising.World[Home, Entry]):
         if home is not None and node is not None and (item := home.remove(name)) is not None:
             self.step(node, lambda: node.part.removed(home.id, name, item))
 
-    def hand_over(self, giver: Home, taker: Home, arc: KeyRange, node: promising.Node[Home], owed_us: int) -> None:
+    def hand_over(self, giver: Home, taker: Home, arc: KeyRange, node: lease_stories.Node[Home], owed_us: int) -> None:
         before = self.nodes.get(giver.node)
         moved = {name: entry for name, entry in giver.entries.items() if arc.holds(entry.low)}
         self.step(node, lambda: node.part.began(taker.id, owed_us))
@@ -145,7 +146,7 @@ class World(promising.World[Home, Entry]):
             self.step(node, act)
 
 
-class Story(promising.Story[World]):
+class Story(lease_stories.Story[World]):
     """One random life of such a world."""
 
     lease_us = LEASE_US

@@ -1,4 +1,4 @@
-"""The figures of docs/reach.md: `python -m tests.schemes.reach.measuring [part …]`. A model in one process, no network.
+"""The figures of docs/reach.md: `python -m tests.schemes.reach.measures [part …]`. A model in one process, no network.
 
 Everything is by the rules that nodes are to run; messages are counted, not sent.
 """
@@ -13,10 +13,10 @@ from statistics import mean
 
 from meetpoint.language import Attribute, Conjunction, Schema, Type, parse_filter
 from meetpoint.overlays.hypercube import Region
-from meetpoint.schemes.reach import AttributeIds, Ids, SignatureIds, is_required, is_subset, tree_of
+from meetpoint.schemes.reach.ids import AttributeIds, Ids, SignatureIds, is_required, is_subset, tree_of
 from tests.overlays.hypercube.growing import Cube, SiblingTakesOver, even, grown, path
 from tests.schemes.reach.test_printed import simulated
-from tests.schemes.reach.walking import walk
+from tests.schemes.reach.tree_walk import walk
 
 SEEDS = range(5)
 

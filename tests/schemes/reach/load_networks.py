@@ -68,7 +68,7 @@ def lacking(net: Network) -> list[str]:
     wrong = []
     for process, node in nodes_up(net):
         scheme, now = node.scheme, process.local(net.engine.now)
-        leases = {} if scheme._quench is None else scheme._quench._leases
+        leases = {} if scheme._quench is None else scheme._quench._idle
         idle: list[Region] = [region for region, lease in leases.items() if lease.until > now]
         loans = {} if scheme._copies is None else scheme._copies._copies
         for name, point in acked.items():

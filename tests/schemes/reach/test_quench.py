@@ -15,8 +15,8 @@ from meetpoint.schemes.reach.ids import below, is_below, meets_below, pieces, ra
 from meetpoint.schemes.reach.leases import RegionLease, RegionLeases
 from meetpoint.schemes.reach.messages import IdleQuery, IdleReply, RevokeIdleAck
 from meetpoint.schemes.reach.quench import Quench
-from tests.schemes.reach.idling import Story, World
-from tests.schemes.reach.promising import BrokenError, is_caught, owing_nothing, ready_at_once
+from tests.schemes.reach.idle_world import Story, World
+from tests.schemes.reach.lease_stories import BrokenError, is_caught, owing_nothing, ready_at_once
 
 SEEDS = 32
 
@@ -48,8 +48,8 @@ class AtOnce(Quench):
 class BeforeThoseAbove(Quench):
     """Answers before those who know by it know."""
 
-    def _wake(self, region: Region, then: Callable[[], None]) -> None:
-        super()._wake(region, lambda: None)
+    def _revoke_below(self, region: Region, then: Callable[[], None]) -> None:
+        super()._revoke_below(region, lambda: None)
         then()
 
 
@@ -71,18 +71,18 @@ class LongerThanThoseBelow(Quench):
 class AnyLife(Quench):
     """One that began anew answers for the life before, in which it may have told others."""
 
-    def _awake(self, source: object, message: object) -> None:
+    def _revoke_idle(self, source: object, message: object) -> None:
         self._life, life = message.life, self._life  # type: ignore[attr-defined]
-        super()._awake(source, message)  # type: ignore[arg-type]
+        super()._revoke_idle(source, message)  # type: ignore[arg-type]
         self._life = life
 
 
 class NotSpoilt(Quench):
     """Believes an answer that was overtaken by news."""
 
-    def _wake(self, region: Region, then: Callable[[], None]) -> None:
+    def _revoke_below(self, region: Region, then: Callable[[], None]) -> None:
         question = self._asking.pop(region, None)
-        super()._wake(region, then)
+        super()._revoke_below(region, then)
         if question is not None:
             self._asking[region] = question
 
@@ -142,7 +142,7 @@ def put(world: World, point: int) -> str:
 def knows(world: World, node: int, region: Region) -> bool:
     return any(
         region == each and lease.until > world.local(node)
-        for each, lease in world.nodes[node].part._leases.items()
+        for each, lease in world.nodes[node].part._idle.items()
     )  # fmt: skip
 
 
