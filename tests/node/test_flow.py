@@ -9,6 +9,7 @@ import pytest
 
 from meetpoint.api.codec import Codec
 from meetpoint.api.ids import HomeId, Peer
+from meetpoint.api.requests import Leave
 from meetpoint.node.cluster.subscription_locator import LocateSubscription, SubscriptionLocation
 from meetpoint.node.message_kinds import MESSAGES
 from meetpoint.node.runtime.effects import Effect, Observe, Persist, Send, SetTimer
@@ -17,6 +18,7 @@ from meetpoint.node.runtime.inputs import Instant
 from meetpoint.node.runtime.records import LOCAL, Record
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
+from tests.node.world import World
 
 RING = Ring(16)
 PEER = Peer(RING.node(2), "n2", 1)
@@ -247,3 +249,16 @@ def test_a_run_with_the_same_inputs_is_the_same_run() -> None:
             assert before
 
     assert list(run()) == list(run())
+
+
+def test_a_node_lists_its_flows_and_a_home_that_moves_leaves_none() -> None:
+    world = World(3)
+    world.run(5)
+    node = world.nodes[2]
+    assert {name for name, _ in node.snapshot().flows} == {"gossip", "release replicas"}
+    home = next(iter(node.home_manager.homes))
+    node._runtime.start("of the home", noting(Bench(), Signal()), home)
+    world.ask(2, Leave())
+    world.run(20)
+    assert node.state == "left"
+    assert {name for name, _ in node.snapshot().flows} == {"gossip", "release replicas"}

@@ -34,9 +34,9 @@ __all__ = ["PlacementScheme"]
 class PlacementScheme:
     """One node's part of a scheme.
 
-    `installer` brings entries to where they belong; where there is none, keyed requests do, and `straight` and
-    `next_key` say how (`KeyedEntryInstaller`). With `coverage`, what another conjunction of the same home covers is not
-    placed (`CoveredPlacement`).
+    `installer` brings entries to where they belong; where there is none, keyed requests do, straight or by routing
+    (`KeyedEntryInstaller`). With `coverage`, what another conjunction of the same home covers is not placed
+    (`CoveredPlacement`).
     """
 
     def __init__(
@@ -48,7 +48,6 @@ class PlacementScheme:
         listener: RangeListener,
         *,
         straight: bool = False,
-        next_key: Callable[[Entry, bytes], bytes | None] | None = None,
         installer: EntryInstaller | None = None,
         coverage: Coverage | None = None,
     ) -> None:
@@ -65,7 +64,7 @@ class PlacementScheme:
         self._rpc = KeyedRpc(runtime, overlay, home_manager, self._ownership, self._owner_cache)
         if installer is None:
             installer = KeyedEntryInstaller(
-                runtime, self._ownership, self._rpc, self._accept, straight=straight, next_key=next_key
+                runtime, self._ownership, self._rpc, self._accept, straight=straight, keys=self
             )  # fmt: skip
         self._placement = (
             Placement(runtime, home_manager, self, installer)
@@ -74,7 +73,7 @@ class PlacementScheme:
         )
         self._fanout = HomeFanout(runtime, home_manager, self._homes)
         self._multicast = Multicast(runtime, overlay, home_manager, self._fanout)
-        self._dissemination = Dissemination(runtime, home_manager, self._begin)
+        self._dissemination = Dissemination(runtime, home_manager, self)
 
     # -- what a scheme adds --------------------------------------------------------------------------------------------
 
@@ -99,6 +98,14 @@ class PlacementScheme:
         recipients.ended.then(lambda well: attempt.complete() if well else None)
         self._fanout.bring(attempt.event, attempt.floor, attempt.content, recipients, within_us)
         attempt.may_reach = recipients.open.__contains__
+
+    def begin_attempt(self, attempt: PublishAttempt) -> None:
+        """Begin an attempt to bring an event to all homes that may want it."""
+        self._begin(attempt)
+
+    def next_key(self, entry: Entry, after: bytes) -> bytes | None:
+        """Return the first key after another that matters to an entry: the next one, as all do."""
+        return bytes(self._runtime.ring.add(after, 1))
 
     # -- what the node asks --------------------------------------------------------------------------------------------
 

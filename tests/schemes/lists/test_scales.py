@@ -200,7 +200,7 @@ def goes_along_by_another_scale(patch: pytest.MonkeyPatch) -> None:
         assert read is not None
         return next_point(self._hashings.base, msgspec.structs.replace(read, scale=b""), after)
 
-    patch.setattr(Lists, "_next_key", next_key)
+    patch.setattr(Lists, "next_key", next_key)
 
 
 @pytest.mark.slow

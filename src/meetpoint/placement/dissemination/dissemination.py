@@ -9,7 +9,7 @@ Each event comes here: it goes on by callbacks.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from meetpoint.api.ids import EventKey, HomeId
 from meetpoint.api.limits import SECOND_US
@@ -53,13 +53,20 @@ class PublishAttempt:
             self.on_end()
 
 
+class AttemptScheme(Protocol):
+    """Knows where an event goes."""
+
+    def begin_attempt(self, attempt: PublishAttempt) -> None:
+        """Begin an attempt to bring an event to all homes that may want it."""
+
+
 class Dissemination:
     """Knows all events of homes here that are on their way."""
 
-    def __init__(self, runtime: Runtime, home_manager: HomeManager, begin: Callable[[PublishAttempt], None]) -> None:
+    def __init__(self, runtime: Runtime, home_manager: HomeManager, scheme: AttemptScheme) -> None:
         self._runtime = runtime
         self._home_manager = home_manager
-        self._begin = begin
+        self._scheme = scheme
         self._attempts: dict[EventKey, tuple[PublishAttempt, int]] = {}
 
     def publish(self, event: EventKey, content: bytes) -> None:
@@ -71,7 +78,7 @@ class Dissemination:
         attempt = PublishAttempt(event, content, self._floor(event), self)
         timer = self._runtime.after(ATTEMPT_US, lambda: self._again(attempt))
         self._attempts[event] = (attempt, timer)
-        self._begin(attempt)
+        self._scheme.begin_attempt(attempt)
 
     def _floor(self, event: EventKey) -> int:
         home = self._home_manager.homes.get(event.home)

@@ -52,11 +52,17 @@ class EntryInstaller(Protocol):
         """Take an entry away, wherever it is or may be, installed to the end or not; set when it is gone."""
 
 
+class KeyOrder(Protocol):
+    """Knows which keys of an entry matter."""
+
+    def next_key(self, entry: Entry, after: bytes) -> bytes | None:
+        """Return the first key after another that matters to an entry; None where there is none."""
+
+
 class KeyedEntryInstaller:
     """An `EntryInstaller` by keyed requests, which also serves those of others at homes here.
 
-    `straight`: requests go by the owner cache, not by routing. `next_key`: the first key after another that matters to
-    an entry; else all do.
+    `straight`: requests go by the owner cache, not by routing. `keys`: which keys of an entry matter.
     """
 
     def __init__(
@@ -67,7 +73,7 @@ class KeyedEntryInstaller:
         accept: Accept,
         *,
         straight: bool,
-        next_key: Callable[[Entry, bytes], bytes | None] | None = None,
+        keys: KeyOrder,
     ) -> None:
         self._runtime = runtime
         self._ownership = ownership
@@ -75,9 +81,9 @@ class KeyedEntryInstaller:
         self._accept = accept
         self._straight = straight
         self._withdrawn: dict[str, None] = {}
-        onward = None if next_key is None else lambda message, after: next_key(message.entry, after)
-        rpc.do(Put, self._put, onward)
-        rpc.do(Withdraw, self._withdraw, onward)
+        self._keys = keys
+        rpc.do(Put, self._put, self._next_key)
+        rpc.do(Withdraw, self._withdraw, self._next_key)
 
     # -- at the home of a subscription ---------------------------------------------------------------------------------
 
@@ -106,6 +112,9 @@ class KeyedEntryInstaller:
         withdraw = Withdraw(home, number, entry)
         self._rpc.run(entry.low, entry.high, withdraw, lambda: gone.set(None), straight=self._straight)
         return gone
+
+    def _next_key(self, message: Put | Withdraw, after: bytes) -> bytes | None:
+        return self._keys.next_key(message.entry, after)
 
     # -- at the owner of a key -----------------------------------------------------------------------------------------
 

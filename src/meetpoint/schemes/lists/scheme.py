@@ -125,7 +125,7 @@ class Lists(PlacementScheme):
         self._order = AttributeOrder(self._hashing.schema, settings.first)
         self._store = ListStore(runtime)
         super().__init__(
-            runtime, overlay, home_manager, node, self._store, straight=False, next_key=self._next_key
+            runtime, overlay, home_manager, node, self._store, straight=False
         )  # fmt: skip
         self._attempts = runtime.random.getrandbits(32)  # in each life others: a late word is of no attempt
         self._chains: dict[int, _ChainRun] = {}
@@ -207,7 +207,7 @@ class Lists(PlacementScheme):
         entries = dict.fromkeys(entry for each in counting for entry in entries_of(each, conjunction, home, numbered))
         return [Placed(entry.low, entry.high, pack(entry)) for entry in entries]
 
-    def _next_key(self, entry: Placed, after: bytes) -> bytes | None:
+    def next_key(self, entry: Placed, after: bytes) -> bytes | None:
         read = read_entry(entry)
         if read is None:
             return None
