@@ -100,7 +100,7 @@ def leaves_of(net: Network) -> list[str]:
         scheme = node.scheme
         for home, region in scheme._store.regions():
             holder = scheme._regions.holder(region.code)
-            if region.kept is not None and region.kept.serves and holder is not None and holder.id == home:
+            if region.stored is not None and region.stored.serves and holder is not None and holder.id == home:
                 found.append(str(region.code))
     return sorted(found)
 
