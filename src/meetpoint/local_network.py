@@ -22,10 +22,9 @@ from typing import Any
 from meetpoint.api.limits import SECOND_US
 from meetpoint.broker import Broker, BrokerConfig
 from meetpoint.catalog import NetworkConfig
-from meetpoint.client.background import Background
 from meetpoint.client.errors import NetworkError
 from meetpoint.client.network import Connecting, connect
-from meetpoint.client.sync import SyncNetwork, connect_sync
+from meetpoint.client.sync import Background, SyncNetwork, connect_sync
 from meetpoint.schemes.meet import MeetSettings
 
 __all__ = ["Local", "LocalNetwork", "local"]

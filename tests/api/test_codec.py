@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meetpoint.api.codec import Codec, WireError
-from meetpoint.api.frames import FRAME_MAX, VERSION, FrameReader, frame
+from meetpoint.api.codec import FRAME_MAX, VERSION, Codec, FrameReader, WireError, frame
 from meetpoint.api.ids import HomeId, Peer
 from meetpoint.api.messages import Message
 from meetpoint.catalog import make_codec

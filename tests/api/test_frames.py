@@ -10,15 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meetpoint.api.client_messages import FROM_CLIENTS, TO_CLIENTS
-from meetpoint.api.codec import FRAME_MESSAGES_MAX, MESSAGE_MAX, Codec, WireError, split
-from meetpoint.api.frames import FrameReader, frame, frames
-from meetpoint.api.handshake import Hello, IAm
+from meetpoint.api.codec import FRAME_MESSAGES_MAX, MESSAGE_MAX, Codec, FrameReader, WireError, frame, frames, split
+from meetpoint.api.handshake import Hello, NewIncarnation
 from meetpoint.api.ids import Peer
 from meetpoint.node.runtime.ring import Ring
 
 PEER = Peer(Ring(16).node(7), "n7", 3)
-CODEC = Codec((IAm, Hello))
-MESSAGES = [IAm(PEER), Hello((1, 2), "meetpoint", PEER), IAm(Peer(PEER.id, "n8", 4))]
+CODEC = Codec((NewIncarnation, Hello))
+MESSAGES = [NewIncarnation(PEER), Hello((1, 2), "meetpoint", PEER), NewIncarnation(Peer(PEER.id, "n8", 4))]
 
 
 def read(stream: bytes, version: int, step: int = 7) -> tuple[list[object], list[str]]:
@@ -42,7 +41,7 @@ def test_messages_come_out_as_they_went_in(version: int, count: int) -> None:
 
 @pytest.mark.slow
 @given(st.lists(st.sampled_from(MESSAGES), max_size=20), st.integers(1, 9), st.sampled_from([1, 2]))
-def test_a_stream_may_be_cut_anywhere(messages: list[IAm], step: int, version: int) -> None:
+def test_a_stream_may_be_cut_anywhere(messages: list[NewIncarnation], step: int, version: int) -> None:
     stream = frames([CODEC.encode(message) for message in messages], version)
     assert read(stream, version, step) == (messages, [])
 

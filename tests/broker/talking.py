@@ -9,10 +9,9 @@ from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from meetpoint.api.client_messages import TO_CLIENTS, Ask, Notification, Question, Told, Word
-from meetpoint.api.codec import Codec
-from meetpoint.api.frames import FrameReader, frames
-from meetpoint.api.handshake import Hello, HelloRejected, IAm, Welcome
+from meetpoint.api.client_messages import TO_CLIENTS, Notification, Request, RequestBody, Response, ResponseBody
+from meetpoint.api.codec import Codec, FrameReader, frames
+from meetpoint.api.handshake import Hello, HelloRejected, NewIncarnation, Welcome
 from meetpoint.api.ids import Peer
 from meetpoint.api.messages import Message
 from meetpoint.api.requests import Attach, Publish, Subscribe, SubscriptionOptions
@@ -40,7 +39,7 @@ __all__ = [
 M = TypeVar("M")
 
 PATIENCE_S = 120.0
-HANDSHAKE = Codec((Hello, Welcome, HelloRejected, IAm))
+HANDSHAKE = Codec((Hello, Welcome, HelloRejected, NewIncarnation))
 FROM_BROKER = Codec(TO_CLIENTS)
 
 
@@ -128,17 +127,17 @@ class Caller:
                 pass
         return True
 
-    def ask(self, what: Question) -> int:
+    def ask(self, what: RequestBody) -> int:
         """Ask, and go on."""
         self.number += 1
-        self.send(Ask(self.number, what))
+        self.send(Request(self.number, what))
         return self.number
 
-    async def told(self, number: int) -> Word:
+    async def told(self, number: int) -> ResponseBody:
         """The answer to a question."""
-        return (await self.next(Told, lambda message: message.request == number)).word
+        return (await self.next(Response, lambda message: message.request == number)).word
 
-    async def get(self, what: Question) -> Word:
+    async def get(self, what: RequestBody) -> ResponseBody:
         """Ask, and wait for the answer."""
         return await self.told(self.ask(what))
 
@@ -150,7 +149,7 @@ class Caller:
             word = await self.told(number)
             assert type(word).__name__ == "Stored", word
 
-    async def publish(self, *events: bytes) -> list[Word]:
+    async def publish(self, *events: bytes) -> list[ResponseBody]:
         """Publish, all at once, and wait for all answers."""
         numbers = [self.ask(Publish(each)) for each in events]
         return [await self.told(number) for number in numbers]

@@ -13,26 +13,26 @@ import msgspec
 import pytest
 
 from meetpoint.api.client_messages import (
-    Ask,
-    Brokers,
-    BrokersAre,
+    BrokersReply,
+    BrokersRequest,
     BrokerStatus,
-    DeadLetters,
-    DeadLettersAre,
+    DeadLettersReply,
+    DeadLettersRequest,
     Discard,
     Ended,
     GoAway,
-    Journal,
-    JournalIs,
+    JournalReply,
+    JournalRequest,
     Notification,
-    Question,
-    SchemaIs,
-    SchemaOf,
-    Status,
-    Subscriptions,
-    SubscriptionsAre,
+    Request,
+    RequestBody,
+    SchemaReply,
+    SchemaRequest,
+    StatusRequest,
+    SubscriptionsReply,
+    SubscriptionsRequest,
 )
-from meetpoint.api.frames import frames
+from meetpoint.api.codec import frames
 from meetpoint.api.handshake import Hello, HelloRejected
 from meetpoint.api.outcomes import Located, Published, Refused, Stored
 from meetpoint.api.requests import (
@@ -74,13 +74,13 @@ def access(authority: TestAuthority) -> Access:
     return Access(**authority.access)
 
 
-async def is_refused(client: Caller, what: Question, says: str, *, retry: bool = False) -> None:
+async def is_refused(client: Caller, what: RequestBody, says: str, *, retry: bool = False) -> None:
     """A request is refused in these words, and the connection stays."""
     word = await client.get(what)
     assert isinstance(word, Refused), word
     assert says in word.reason, word.reason
     assert word.retry is retry
-    assert isinstance(await client.get(SchemaOf()), SchemaIs)
+    assert isinstance(await client.get(SchemaRequest()), SchemaReply)
 
 
 # -- the handshake -----------------------------------------------------------------------------------------------------
@@ -273,8 +273,8 @@ def test_what_is_no_longer_permitted_becomes_a_dead_letter_with_the_reason(autho
                     came.append(from_msgpack(one_more.content).attributes["x"])
                     await ann.get(Acknowledge(one_more.event, one_more.names))
                 assert came == list(range(11, 21))
-                letters = await ann.get(DeadLetters("s"))
-                assert isinstance(letters, DeadLettersAre)
+                letters = await ann.get(DeadLettersRequest("s"))
+                assert isinstance(letters, DeadLettersReply)
                 assert len(letters.letters) == 10
                 assert {dead_letter.reason for dead_letter in letters.letters} == {
                     "the token does not permit receiving it any longer"
@@ -321,21 +321,21 @@ def test_a_client_with_a_token_is_told_only_its_own_words(authority: TestAuthori
                 located = await ann.get(Locate("prices/eu"))
                 assert isinstance(located, Located)
                 assert located.filter == "x > 0"
-                listed = await ann.get(Subscriptions())
-                assert isinstance(listed, SubscriptionsAre)
+                listed = await ann.get(SubscriptionsRequest())
+                assert isinstance(listed, SubscriptionsReply)
                 (held,) = listed.subscriptions
                 assert (held.name, held.filter, held.terms.owner) == ("prices/eu", "x > 0", "ann")
                 no = await ann.get(Update("nothing", "x > 1"))
                 assert isinstance(no, Refused)
                 assert 'no subscription "nothing" here' in no.reason
-                story = await ann.get(Journal(id="e1"))
-                assert isinstance(story, JournalIs)
+                story = await ann.get(JournalRequest(id="e1"))
+                assert isinstance(story, JournalReply)
                 assert {line.step for line in story.lines} >= {"published", "taken", "notified"}
                 assert [line.content for line in story.lines if line.content] == [said]
                 assert {name for line in story.lines for name in line.names} == {"prices/eu"}
                 assert await ann.get(Reject(came.event, came.names, "no", final=True)) == Stored()
-                letters = await ann.get(DeadLetters())
-                assert isinstance(letters, DeadLettersAre)
+                letters = await ann.get(DeadLettersRequest())
+                assert isinstance(letters, DeadLettersReply)
                 (dead_letter,) = letters.letters
                 assert (dead_letter.names, dead_letter.content, dead_letter.reason) == (("prices/eu",), said, "no")
                 assert await ann.get(Unsubscribe("prices/eu")) == Stored()
@@ -366,20 +366,20 @@ def test_no_client_reaches_what_is_another_clients(authority: TestAuthority) -> 
                 assert await bob.get(Detach(name)) == Stored()  # of nobody's
                 assert await bob.get(Acknowledge(waiting.event, (name,))) == Stored()
                 assert await bob.get(Reject(waiting.event, (name,), "mine", final=True)) == Stored()
-                assert await bob.get(DeadLetters(name)) == DeadLettersAre((), False)
-                assert await bob.get(Subscriptions(after=name)) == SubscriptionsAre((), False)
-            assert await bob.get(DeadLetters()) == DeadLettersAre((), False)
+                assert await bob.get(DeadLettersRequest(name)) == DeadLettersReply((), False)
+                assert await bob.get(SubscriptionsRequest(after=name)) == SubscriptionsReply((), False)
+            assert await bob.get(DeadLettersRequest()) == DeadLettersReply((), False)
             assert await bob.get(Discard(came.event)) == Stored()
             assert await bob.get(Forget(came.event)) == Stored()
             assert await bob.get(Forget(came.event, "@acme/ann/")) == Stored()
-            for asked in (Journal("e1"), Journal("@acme/ann/e1"), Journal(key=came.event)):
-                assert await bob.get(asked) == JournalIs(())
-            assert await bob.get(Subscriptions()) == SubscriptionsAre((), False)
-            await is_refused(bob, Subscriptions("ann"), "the token lists bob's subscriptions only")
+            for asked in (JournalRequest("e1"), JournalRequest("@acme/ann/e1"), JournalRequest(key=came.event)):
+                assert await bob.get(asked) == JournalReply(())
+            assert await bob.get(SubscriptionsRequest()) == SubscriptionsReply((), False)
+            await is_refused(bob, SubscriptionsRequest("ann"), "the token lists bob's subscriptions only")
             await is_refused(bob, Subscribe("t", "x > 0", SubscriptionOptions(owner="ann")), "the token is 'bob''s")
             # Nothing of it has reached her.
-            letters = await ann.get(DeadLetters())
-            assert isinstance(letters, DeadLettersAre)
+            letters = await ann.get(DeadLettersRequest())
+            assert isinstance(letters, DeadLettersReply)
             assert [from_msgpack(dead_letter.content).id for dead_letter in letters.letters] == ["e1"]
             again = (await ann.notified(1))[0]  # the second was not acknowledged, and comes again
             assert (again.event, again.redelivered) == (waiting.event, True)
@@ -423,14 +423,14 @@ def test_a_dead_letter_of_two_clients_is_forgotten_by_one_of_them(authority: Tes
                 (came,) = await each.notified(1)
                 assert await each.get(Reject(came.event, came.names, why, final=True)) == Stored()
             for each, why in ((ann, "too hot"), (bob, "too cold")):
-                letters = await each.get(DeadLetters())
-                assert isinstance(letters, DeadLettersAre)
+                letters = await each.get(DeadLettersRequest())
+                assert isinstance(letters, DeadLettersReply)
                 (dead_letter,) = letters.letters
                 assert (dead_letter.names, dead_letter.reason) == (("s",), why)
             assert await ann.get(Discard(came.event)) == Stored()
-            assert await ann.get(DeadLetters()) == DeadLettersAre((), False)
-            letters = await bob.get(DeadLetters())
-            assert isinstance(letters, DeadLettersAre)
+            assert await ann.get(DeadLettersRequest()) == DeadLettersReply((), False)
+            letters = await bob.get(DeadLettersRequest())
+            assert isinstance(letters, DeadLettersReply)
             assert [dead_letter.reason for dead_letter in letters.letters] == ["too cold"]
 
     run(main())
@@ -464,7 +464,7 @@ def test_an_id_that_another_client_used_suppresses_nothing(authority: TestAuthor
         Subscribe("s", "NOT (`$tenant` IS NULL)"),
     ],
 )
-def test_what_brokers_keep_for_themselves_is_refused(authority: TestAuthority, what: Question) -> None:
+def test_what_brokers_keep_for_themselves_is_refused(authority: TestAuthority, what: RequestBody) -> None:
     async def main() -> None:
         async with (
             broker(access=access(authority)) as one,
@@ -510,8 +510,8 @@ def test_what_there_was_before_tokens_is_for_those_who_operate(authority: TestAu
             assert await root.get(Attach("old", 10)) == Stored()
             assert [from_msgpack(each.content).id for each in await root.notified(2)] == ["e1", "e3"]
             await until(lambda: one.counts.refusals["delivery"] == 1, "the tenant's is held back")
-            letters = await root.get(DeadLetters("old"))
-            assert isinstance(letters, DeadLettersAre)
+            letters = await root.get(DeadLettersRequest("old"))
+            assert isinstance(letters, DeadLettersReply)
             (dead_letter,) = letters.letters
             assert dead_letter.reason == "the event is of another tenant"
             assert await root.get(Unsubscribe("old")) == Stored()
@@ -521,8 +521,8 @@ def test_what_there_was_before_tokens_is_for_those_who_operate(authority: TestAu
 
 # -- roles -------------------------------------------------------------------------------------------------------------
 
-OF_OPERATORS: tuple[Question, ...] = (Declare("attributes:\n  x: integer\n"), Leave())
-OF_OBSERVERS: tuple[Question, ...] = (Status(), Lookup(bytes(20)))
+OF_OPERATORS: tuple[RequestBody, ...] = (Declare("attributes:\n  x: integer\n"), Leave())
+OF_OBSERVERS: tuple[RequestBody, ...] = (StatusRequest(), Lookup(bytes(20)))
 
 
 @contextlib.asynccontextmanager
@@ -548,7 +548,7 @@ def test_without_a_role_nothing_of_the_network_is_shown_or_changed(authority: Te
             for what in OF_OBSERVERS:
                 await is_refused(ann, what, "observe or operate")
             assert one.counts.refusals["role"] == 4
-            assert isinstance(await ann.get(Brokers()), BrokersAre)
+            assert isinstance(await ann.get(BrokersRequest()), BrokersReply)
 
     run(main())
 
@@ -557,23 +557,23 @@ def test_who_observes_reads_everything_and_changes_nothing(authority: TestAuthor
     async def main() -> None:
         token = authority.token("eve", roles=("observe",))
         async with a_dead_letter(authority, token) as (_, eve, came):
-            assert isinstance(await eve.get(Status()), BrokerStatus)
-            listed = await eve.get(Subscriptions())
-            assert isinstance(listed, SubscriptionsAre)
+            assert isinstance(await eve.get(StatusRequest()), BrokerStatus)
+            listed = await eve.get(SubscriptionsRequest())
+            assert isinstance(listed, SubscriptionsReply)
             (held,) = listed.subscriptions
             assert (held.name, held.terms.owner) == ("@acme/ann/s", "@acme/ann")
             assert held.filter == "(x > 0) AND `$tenant` = 'acme'"
-            story = await eve.get(Journal("@acme/ann/e1"))
-            assert isinstance(story, JournalIs)
+            story = await eve.get(JournalRequest("@acme/ann/e1"))
+            assert isinstance(story, JournalReply)
             assert "notified" in {line.step for line in story.lines}
-            letters = await eve.get(DeadLetters("@acme/ann/s"))
-            assert isinstance(letters, DeadLettersAre)
+            letters = await eve.get(DeadLettersRequest("@acme/ann/s"))
+            assert isinstance(letters, DeadLettersReply)
             assert len(letters.letters) == 1
             assert await eve.get(Discard(came.event)) == Stored()  # of her own, which there are none
             for what in OF_OPERATORS:
                 await is_refused(eve, what, "the role operate")
             await is_refused(eve, Unsubscribe("@acme/ann/s"), "there is no subscription", retry=True)
-            assert await eve.get(DeadLetters("@acme/ann/s")) == letters
+            assert await eve.get(DeadLettersRequest("@acme/ann/s")) == letters
 
     run(main())
 
@@ -591,7 +591,7 @@ def test_who_operates_acts_on_everything_and_takes_nobodys_events(authority: Tes
             assert located.host is not None
             assert await root.get(Update(full, paused=True)) == Stored()
             assert await root.get(Discard(came.event)) == Stored()
-            assert await ann.get(DeadLetters()) == DeadLettersAre((), False)
+            assert await ann.get(DeadLettersRequest()) == DeadLettersReply((), False)
             assert await root.get(Unsubscribe(full)) == Stored()
             ended = await ann.next(Ended)
             assert (ended.name, ended.moved) == ("s", False)
@@ -612,7 +612,7 @@ def test_a_policy_knows_every_question(authority: TestAuthority) -> None:
     """A request that nobody has thought of here would be permitted to everybody."""
     verifier = Verifier(authority.access["keys"], None, authority.network)
     policy = SessionPolicy(verifier.read(authority.token("ann"), time.time()))
-    assert set(policy._inward) == set(typing.get_args(Question))
+    assert set(policy._inward) == set(typing.get_args(RequestBody))
 
 
 def _with_her_names(said: Any) -> Any:
@@ -637,14 +637,16 @@ def test_whatever_a_client_says_nothing_of_another_changes(authority: TestAuthor
             assert await ann.get(Reject(came.event, came.names, "no", final=True)) == Stored()
             await ann.publish(event(2, x=2))
             (waiting,) = await ann.notified(1)
-            before = [await ann.get(asked) for asked in (Subscriptions(), DeadLetters(), Locate("s"))]
+            before = [await ann.get(asked) for asked in (SubscriptionsRequest(), DeadLettersRequest(), Locate("s"))]
             inventor = MessageGenerator(seed, (came.event.home,))
             for number in range(1, 2_001):
-                said = _with_her_names(msgspec.msgpack.decode(inventor.message(Ask)))
+                said = _with_her_names(msgspec.msgpack.decode(inventor.message(Request)))
                 bob.writer.write(frames([msgspec.msgpack.encode([said[0], number, *said[2:]])], bob.version))
                 if not number % 100:
                     await bob.told(number)
-            assert [await ann.get(asked) for asked in (Subscriptions(), DeadLetters(), Locate("s"))] == before
+            assert [
+                await ann.get(asked) for asked in (SubscriptionsRequest(), DeadLettersRequest(), Locate("s"))
+            ] == before
             assert one.node.dead_letters("@acme/ann/s")
             assert not [each for each in ann.inbox if isinstance(each, Ended | Notification)]
             await ann.publish(event(3, x=3))

@@ -32,7 +32,7 @@ async def publish(where: Broker | str, count: int, begin: int = 0, **said: Any) 
     """Events that are acknowledged; their ids."""
     address = where if isinstance(where, str) else where.address
     async with mp.connect(f"mp://{address}", **said) as net:
-        made = [net.put({"price": begin + number}, id=f"e{begin + number}") for number in range(count)]
+        made = [net.publish_nowait({"price": begin + number}, id=f"e{begin + number}") for number in range(count)]
         for each in made:
             await each
     return [f"e{begin + number}" for number in range(count)]
@@ -276,7 +276,7 @@ async def _keep_publishing(addresses: list[str], acknowledged: list[str], is_ove
     async with mp.connect("mp://" + ",".join(addresses), timeout=60) as net:
         number = 0
         while not is_over.is_set():
-            made = [net.put({"price": each}, id=f"e{each}") for each in range(number, number + 5)]
+            made = [net.publish_nowait({"price": each}, id=f"e{each}") for each in range(number, number + 5)]
             for offset, each in enumerate(made):
                 await each
                 acknowledged.append(f"e{number + offset}")

@@ -26,8 +26,8 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from meetpoint.api.client_messages import Ask, BrokerStatus, Status
-from meetpoint.api.frames import frame
+from meetpoint.api.client_messages import BrokerStatus, Request, StatusRequest
+from meetpoint.api.codec import frame
 from meetpoint.api.handshake import Hello
 from meetpoint.api.limits import WINDOW_MAX
 from meetpoint.api.outcomes import Published, Refused, Stored
@@ -278,7 +278,7 @@ def test_a_frame_that_comes_byte_by_byte_is_waited_for_only_so_long(is_welcome: 
                 assert await slow.ended()
                 assert not dripped.done(), "it was closed because the frame was bad, not because it was slow"
                 dripped.cancel()
-            assert isinstance(await good.get(Status()), BrokerStatus)
+            assert isinstance(await good.get(StatusRequest()), BrokerStatus)
 
     run(main())
 
@@ -289,11 +289,11 @@ def test_whoever_does_not_read_answers_is_not_read_from_and_gets_all_of_them_lat
         async with broker(limits=limits) as one, calling(one.address) as asker, calling(one.address) as good:
             asker.writer.transport.pause_reading()  # type: ignore[attr-defined]
             count = 5000
-            asker.send(*[Ask(number + 1, Status()) for number in range(count)])
+            asker.send(*[Request(number + 1, StatusRequest()) for number in range(count)])
             queued: Callable[[], int] = lambda: one._clients.queued_bytes  # noqa: E731
             await until(lambda: queued() > 40_000, "its answers wait")
             for _ in range(20):
-                assert isinstance(await good.get(Status()), BrokerStatus)
+                assert isinstance(await good.get(StatusRequest()), BrokerStatus)
                 assert queued() < 3_000_000
             assert one.counts.totals["requests"] < count
             asker.writer.transport.resume_reading()  # type: ignore[attr-defined]

@@ -10,21 +10,21 @@ from pathlib import Path
 import pytest
 
 from meetpoint.api.client_messages import (
-    Brokers,
-    BrokersAre,
+    BrokersReply,
+    BrokersRequest,
     BrokerStatus,
-    DeadLetters,
-    DeadLettersAre,
+    DeadLettersReply,
+    DeadLettersRequest,
     Ended,
     GoAway,
-    Journal,
-    JournalIs,
-    ProgressOf,
-    SchemaIs,
-    SchemaOf,
-    Status,
-    Subscriptions,
-    SubscriptionsAre,
+    JournalReply,
+    JournalRequest,
+    ProgressRequest,
+    SchemaReply,
+    SchemaRequest,
+    StatusRequest,
+    SubscriptionsReply,
+    SubscriptionsRequest,
 )
 from meetpoint.api.ids import HomeId
 from meetpoint.api.outcomes import Located, Published, Refused, Stored
@@ -49,8 +49,8 @@ def test_a_broker_alone_serves_and_comes_back_with_everything(tmp_path: Path) ->
             got_again = await client.notified(2)
             assert [each.event for each in got_again] == [each.event for each in got[1:]]
             assert all(each.redelivered for each in got_again)
-            held = await client.get(Subscriptions())
-            assert isinstance(held, SubscriptionsAre)
+            held = await client.get(SubscriptionsRequest())
+            assert isinstance(held, SubscriptionsReply)
             assert [(each.name, each.filter) for each in held.subscriptions] == [("cheap", "price < 3")]
             (answer,) = await client.publish(event(9, price=1))
             assert isinstance(answer, Published)
@@ -76,8 +76,8 @@ def test_three_brokers_find_together_and_deliver_across(scheme: str) -> None:
                 got = await caller.notified(10)
                 assert {each.names for each in got} == {(name,)}
                 assert [each.event.number for each in got] == sorted(each.event.number for each in got)
-            found = await first.get(Brokers())
-            assert isinstance(found, BrokersAre)
+            found = await first.get(BrokersRequest())
+            assert isinstance(found, BrokersReply)
             assert found.brokers[0].peer.address == brokers[0].address
             assert {each.peer.address for each in found.brokers} == {each.address for each in brokers}
             located = await first.get(Locate("odd"))
@@ -158,13 +158,13 @@ def test_a_broker_that_is_not_ready_does_not_answer_that_it_holds_nothing(tmp_pa
         await again.start()
         try:
             async with calling(address) as client:
-                for what in (Subscriptions(), DeadLetters(), ProgressOf("batches")):
+                for what in (SubscriptionsRequest(), DeadLettersRequest(), ProgressRequest("batches")):
                     refused = await client.get(what)
                     assert isinstance(refused, Refused), what
                     assert refused.retry
                 async with broker(name="first", listen=first.address):
                     await again.wait_ready(PATIENCE_S)
-                    assert await client.get(DeadLetters()) == DeadLettersAre((), False)
+                    assert await client.get(DeadLettersRequest()) == DeadLettersReply((), False)
         finally:
             await again.stop()
 
@@ -272,19 +272,19 @@ def test_what_a_client_may_ask_of_the_broker_itself(tmp_path: Path) -> None:
         async with broker(schema=str(schema)) as one, calling(one.address) as client:
             await client.subscribe("s", "price > 1.0")
             await client.publish(event(1, price=2.0))
-            status = await client.get(Status())
+            status = await client.get(StatusRequest())
             assert isinstance(status, BrokerStatus)
             assert status.state == "ready"
             assert status.numbers["events_published"] == 1
             assert status.numbers["subscriptions"] == 1
             await client.notified(1)
-            journal = await client.get(Journal(id="e1"))
-            assert isinstance(journal, JournalIs)
+            journal = await client.get(JournalRequest(id="e1"))
+            assert isinstance(journal, JournalReply)
             assert journal.lines[0].step == "published"
             assert "notified" in [line.step for line in journal.lines]
             await until(lambda: one.node.schema is not None, "the schema is declared")
-            shown = await client.get(SchemaOf())
-            assert isinstance(shown, SchemaIs)
+            shown = await client.get(SchemaRequest())
+            assert isinstance(shown, SchemaReply)
             assert "price" in shown.schema
 
     run(main())

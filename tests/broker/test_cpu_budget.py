@@ -9,8 +9,8 @@ from typing import cast
 
 import pytest
 
-from meetpoint.api.client_messages import Ask
-from meetpoint.api.frames import frames
+from meetpoint.api.client_messages import Request
+from meetpoint.api.codec import frames
 from meetpoint.api.outcomes import Published
 from meetpoint.api.requests import Publish, Subscribe
 from meetpoint.broker import Limits
@@ -170,7 +170,7 @@ def test_what_was_said_before_a_connection_broke_counts() -> None:
             async with calling(one.address) as client:
                 await client.publish(*[event(number, x=0) for number in range(20)])
                 *_, session = one._clients.sessions
-                client.send(*[Ask(number, Publish(event(number, x=1))) for number in range(1, 1501)])
+                client.send(*[Request(number, Publish(event(number, x=1))) for number in range(1, 1501)])
                 await until(lambda: session.connection._backlog, "what it said waits for the disk")
                 client.writer.transport.abort()
             assert len(await other.notified(1500)) == 1500

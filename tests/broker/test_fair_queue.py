@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from meetpoint.api.client_messages import Ask, Journal, JournalIs
+from meetpoint.api.client_messages import JournalReply, JournalRequest, Request
 from meetpoint.broker.clients.broker_queries import FairQueue
 from meetpoint.broker.storage import Store
 from tests.broker.talking import PATIENCE_S, broker, calling, event, run
@@ -65,11 +65,13 @@ def test_who_asks_the_journal_very_often_at_once_holds_up_nobody_else(
                 await ann.publish(*[event(number, text="x" * 500) for number in range(3_000)])
                 readings = Readings(monkeypatch)
                 before = one.counts.totals["requests"]
-                ann.send(*[Ask(number + 10_000, Journal(f"nothing {number}")) for number in range(QUESTIONS)])
+                ann.send(
+                    *[Request(number + 10_000, JournalRequest(f"nothing {number}")) for number in range(QUESTIONS)]
+                )
                 await spin(lambda: one.counts.totals["requests"] - before == QUESTIONS and readings.of_much == 1)
                 await asyncio.get_running_loop().getaddrinfo("localhost", 80)
                 for number in range(OTHERS):
-                    assert isinstance(await bob.get(Journal("e1")), JournalIs)
+                    assert isinstance(await bob.get(JournalRequest("e1")), JournalReply)
                     await spin(lambda number=number: readings.of_much == number + 2)  # type: ignore[misc]
                 assert one._clients.unanswered == 0, "these are answered by the broker, not by its node"
                 left = sum(session.in_flight for session in one._clients.sessions)
@@ -85,8 +87,8 @@ def test_who_asks_the_journal_often_at_once_gets_all_answers(tmp_path: Path) -> 
     async def main() -> None:
         async with broker(data=tmp_path / "data") as one, calling(one.address) as client:
             await client.publish(event(1, x=1))
-            numbers = [client.ask(Journal("1")) for _ in range(50)]
-            assert {type(await client.told(number)) for number in numbers} == {JournalIs}
+            numbers = [client.ask(JournalRequest("1")) for _ in range(50)]
+            assert {type(await client.told(number)) for number in numbers} == {JournalReply}
             assert one._queries._turns._queues == {}
 
     run(main())

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from meetpoint.api.client_messages import Ask, Status
+from meetpoint.api.client_messages import Request, StatusRequest
 from meetpoint.api.outcomes import Published
 from meetpoint.broker import run as run_on_real_clock
 from meetpoint.lab.bench.brokers.ours import WatchedBroker, watch
@@ -151,7 +151,7 @@ def test_answers_that_nobody_reads_hold_little(watched: WatchedBroker) -> None:
     """A question has 14 bytes and its answer some thousand."""
 
     async def main() -> None:
-        asked = [FROM_BROKER.encode(Ask(number + 1, Status())) for number in range(8000)]
+        asked = [FROM_BROKER.encode(Request(number + 1, StatusRequest())) for number in range(8000)]
         frame = headed(b"\xdc" + len(asked).to_bytes(2, "big") + b"".join(asked))
         async with many(watched) as callers:
             before = watched.held_bytes
@@ -159,7 +159,7 @@ def test_answers_that_nobody_reads_hold_little(watched: WatchedBroker) -> None:
                 caller.writer.transport.pause_reading()  # type: ignore[attr-defined]
                 caller.writer.write(frame)
             for _ in range(20):
-                await callers[-1].get(Status())
+                await callers[-1].get(StatusRequest())
             assert watched.held_bytes_max - before < 10 * 4 * MIB + ROOM
 
     run_on_real_clock(main())

@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import hostile
-from meetpoint.api.client_messages import Ask
-from meetpoint.api.codec import WireError, split
-from meetpoint.api.frames import FrameReader
+from meetpoint.api.client_messages import Request
+from meetpoint.api.codec import FrameReader, WireError, split
 from meetpoint.api.outcomes import Published
 from meetpoint.api.requests import Acknowledge
 from meetpoint.broker import BrokerConfig
@@ -74,7 +73,7 @@ def test_hostile_frames_do_not_end_a_broker_and_of_garbage_nobody_else_notices(
                     answers = await client.publish(*[event(number + n, kind="good") for n in range(20)])
                     assert all(isinstance(answer, Published) for answer in answers)
                     for got in await client.notified(20):
-                        client.send(Ask(0, Acknowledge(got.event, got.names)))
+                        client.send(Request(0, Acknowledge(got.event, got.names)))
                     number += 20
                 await attacking
                 assert broker.is_alive

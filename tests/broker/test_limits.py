@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from meetpoint.api.client_messages import Ask, Journal, Question, SchemaIs, SchemaOf, Word
+from meetpoint.api.client_messages import JournalRequest, Request, RequestBody, ResponseBody, SchemaReply, SchemaRequest
 from meetpoint.api.handshake import Hello, HelloRejected
 from meetpoint.api.ids import EventKey, HomeId
 from meetpoint.api.outcomes import Published, Refused, Stored
@@ -23,7 +23,7 @@ from tests.security.authorities import TestAuthority
 KEY = EventKey(HomeId(b"nobody's"), 1, 1)
 
 
-def reason_of(word: Word) -> str:
+def reason_of(word: ResponseBody) -> str:
     assert isinstance(word, Refused), word
     assert not word.retry
     return word.reason
@@ -43,7 +43,7 @@ async def _fills_up(client: Caller, most: int) -> None:
     assert await client.get(Unsubscribe("s0")) == Stored()
     assert await client.get(Subscribe("more", "x > 0")) == Stored()
     assert isinstance(await client.get(Subscribe("s0", "x > 0")), Refused)
-    assert isinstance(await client.get(SchemaOf()), SchemaIs)
+    assert isinstance(await client.get(SchemaRequest()), SchemaReply)
 
 
 @pytest.mark.parametrize("client", ["tester", ""])
@@ -295,9 +295,9 @@ def test_half_a_frame_and_a_client_that_does_not_read_are_counted_by_their_kinds
 # -- requests ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("what", [Publish(event(1, x=1)), Journal("nothing")])
+@pytest.mark.parametrize("what", [Publish(event(1, x=1)), JournalRequest("nothing")])
 def test_who_asks_more_than_is_answered_is_not_read_from_for_a_while(
-    what: Question, monkeypatch: pytest.MonkeyPatch
+    what: RequestBody, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
         async with (
@@ -319,10 +319,10 @@ def test_who_asks_more_than_is_answered_is_not_read_from_for_a_while(
             assert held_at == {21}
             assert session.in_flight == 0
             assert not session.connection.is_held
-            for each in (SchemaOf(), Subscribe("s", "x >"), Subscribe("t", "x > 0"), Unsubscribe("t")):
+            for each in (SchemaRequest(), Subscribe("s", "x >"), Subscribe("t", "x > 0"), Unsubscribe("t")):
                 await hasty.get(each)  # whatever is asked is answered once
-            hasty.send(Ask(0, Publish(event(300, x=1))), Ask(0, Acknowledge(KEY, ("s",))))
-            await hasty.get(SchemaOf())
+            hasty.send(Request(0, Publish(event(300, x=1))), Request(0, Acknowledge(KEY, ("s",))))
+            await hasty.get(SchemaRequest())
             await until(lambda: session.in_flight == 0, "nothing is left")
             assert isinstance((await other.publish(event(1, x=1)))[0], Published)
 
@@ -342,7 +342,7 @@ def test_who_asks_more_than_is_answered_is_not_read_from_for_a_while(
         (Locate("n" * 513), "513 characters"),
     ],
 )
-def test_what_is_said_beside_a_filter_is_bounded(what: Question, says: str) -> None:
+def test_what_is_said_beside_a_filter_is_bounded(what: RequestBody, says: str) -> None:
     async def main() -> None:
         async with broker() as one, calling(one.address) as client:
             assert says in reason_of(await client.get(what))

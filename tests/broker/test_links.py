@@ -7,8 +7,8 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-from meetpoint.api.frames import FrameReader, frame
-from meetpoint.api.handshake import Hello, IAm, Welcome
+from meetpoint.api.codec import FrameReader, frame
+from meetpoint.api.handshake import Hello, NewIncarnation, Welcome
 from meetpoint.api.ids import NodeId, Peer
 from meetpoint.api.messages import Message
 from meetpoint.broker.observe.logs import Log, Refusals
@@ -112,8 +112,8 @@ def test_messages_arrive_in_order_and_in_few_frames_under_the_incarnation_they_w
             here.links.send(peer, Sync(3, b""))
             await until(lambda: len(other.heard) == 5, "all have come")
             assert other.hellos == [Hello((1, 2), "meetpoint", ME, way=config().way)]
-            assert other.heard[:3] == [Sync(1, b""), IAm(later), Sync(2, b"")]
-            assert other.heard[3:] == [IAm(Peer(ME.id, ME.address, 2)), Sync(3, b"")]
+            assert other.heard[:3] == [Sync(1, b""), NewIncarnation(later), Sync(2, b"")]
+            assert other.heard[3:] == [NewIncarnation(Peer(ME.id, ME.address, 2)), Sync(3, b"")]
             assert here.lost() == []
             await here.links.close()
 
@@ -132,7 +132,7 @@ def test_a_link_that_breaks_is_told_once_with_who_was_there_and_dialled_again_on
             assert here.lost() == [Peer(OTHER, other.address, 3)]  # as it said itself
             here.links.send(peer, Sync(2, b""))
             await until(lambda: len(other.heard) == 2, "the next has come")
-            other.writers[1].write(frame(HANDSHAKE.encode(IAm(Peer(OTHER, other.address, 4))), 2))
+            other.writers[1].write(frame(HANDSHAKE.encode(NewIncarnation(Peer(OTHER, other.address, 4))), 2))
             await other.writers[1].drain()
             other.writers[1].close()
             await until(lambda: len(here.lost()) == 2, "the loss is told")

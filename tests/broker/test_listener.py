@@ -9,9 +9,9 @@ import random
 import msgspec
 import pytest
 
-from meetpoint.api.client_messages import Ask, Brokers, BrokersAre
-from meetpoint.api.frames import frame, frames
-from meetpoint.api.handshake import Hello, HelloRejected, IAm, Welcome
+from meetpoint.api.client_messages import BrokersReply, BrokersRequest, Request
+from meetpoint.api.codec import frame, frames
+from meetpoint.api.handshake import Hello, HelloRejected, NewIncarnation, Welcome
 from meetpoint.api.ids import Key, NodeId, Peer
 from meetpoint.api.outcomes import Published
 from meetpoint.broker import Broker, Limits
@@ -83,7 +83,7 @@ def test_brokers_of_two_versions_make_one_network() -> None:
         ),
         (Hello((1, 2), "meetpoint", STRANGER, way="ring meet 00"), "the network has the overlay chord, not ring"),
         (Hello((1, 2), "meetpoint", STRANGER, way="chord meet 00"), "set meet.children and meet.plan as its other"),
-        (IAm(STRANGER), "say hello first"),
+        (NewIncarnation(STRANGER), "say hello first"),
     ],
 )
 def test_a_hello_that_will_not_do_is_answered_with_one_word_and_closed(hello: Hello, says: str) -> None:
@@ -148,7 +148,7 @@ def test_half_a_frame_is_waited_for_only_so_long() -> None:
         async with broker(limits=QUICK) as one, calling(one.address) as client, calling(one.address) as good:
             client.writer.write((1000).to_bytes(4, "big") + b"\x02\x91")
             assert await client.ended()
-            assert isinstance(await good.get(Brokers()), BrokersAre)  # who says nothing is left in peace
+            assert isinstance(await good.get(BrokersRequest()), BrokersReply)  # who says nothing is left in peace
             await serves(one)
 
     run(main())
@@ -181,8 +181,8 @@ def test_what_comes_in_one_piece_with_the_hello_is_read_too() -> None:
 def test_a_peer_that_says_it_is_another_is_closed() -> None:
     async def main() -> None:
         async with broker() as one, calling(one.address, peer=STRANGER) as caller:
-            caller.send(IAm(Peer(STRANGER.id, STRANGER.address, 1)))
-            caller.send(IAm(Peer(NodeId(Ring().hash(b"else")), "127.0.0.1:9", 0)))
+            caller.send(NewIncarnation(Peer(STRANGER.id, STRANGER.address, 1)))
+            caller.send(NewIncarnation(Peer(NodeId(Ring().hash(b"else")), "127.0.0.1:9", 0)))
             assert await caller.ended()
             await serves(one)
 
@@ -301,7 +301,7 @@ def test_well_formed_messages_with_any_values_never_end_a_broker(seed: int) -> N
                     with contextlib.suppress(ConnectionError):
                         await asyncio.wait_for(caller.reader.read(), 5)
             async with calling(one.address) as caller:
-                caller.writer.write(frames([inventor.message(Ask) for _ in range(400)], 2))
+                caller.writer.write(frames([inventor.message(Request) for _ in range(400)], 2))
                 caller.writer.write_eof()
                 with contextlib.suppress(ConnectionError):
                     await asyncio.wait_for(caller.reader.read(), 5)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from meetpoint.api.client_messages import Ask, BrokerStatus, Status
+from meetpoint.api.client_messages import BrokerStatus, Request, StatusRequest
 from meetpoint.api.outcomes import Published, Refused, Stored
 from meetpoint.api.requests import Acknowledge, Attach, Publish, Subscribe
 from meetpoint.broker import Broker, BrokerError, Limits
@@ -68,7 +68,7 @@ def test_what_a_durable_subscriber_does_not_read_waits_for_it() -> None:
                 (got,) = await slow.notified(1)
                 assert not got.redelivered
                 numbers.append(got.event.number)
-                slow.send(Ask(0, Acknowledge(got.event, got.names)))
+                slow.send(Request(0, Acknowledge(got.event, got.names)))
             assert numbers == sorted(numbers)
 
     run(main())
@@ -109,9 +109,9 @@ def test_one_busy_client_does_not_keep_others_from_being_heard() -> None:
     async def main() -> None:
         async with broker() as one, calling(one.address) as busy, calling(one.address) as other:
             await busy.subscribe("s", "x > 0")
-            busy.send(*[Ask(n + 1, Publish(event(n, x=0, y=n))) for n in range(5000)])
+            busy.send(*[Request(n + 1, Publish(event(n, x=0, y=n))) for n in range(5000)])
             await asyncio.sleep(0)
-            status = await other.get(Status())
+            status = await other.get(StatusRequest())
             assert isinstance(status, BrokerStatus)
             assert status.numbers["events_published"] < 5000
 
@@ -129,7 +129,7 @@ def test_while_the_disk_is_full_writers_are_refused_and_the_rest_goes_on() -> No
                 assert refused.retry
                 assert "disk is full" in refused.reason
             assert one.why_not_ready == "its disk is full"
-            assert isinstance(await client.get(Status()), BrokerStatus)
+            assert isinstance(await client.get(StatusRequest()), BrokerStatus)
             one._store_changed(StoreState())
             assert one.is_ready
             (later,) = await client.publish(event(2, x=1))

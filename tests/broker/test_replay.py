@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from meetpoint.api.frames import frames
+from meetpoint.api.codec import frames
 from meetpoint.api.ids import HomeId, NodeId, Peer, home_of
 from meetpoint.api.messages import Message
 from meetpoint.broker import Broker

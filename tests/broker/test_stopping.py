@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from meetpoint.api.client_messages import Ask, GoAway, Told
+from meetpoint.api.client_messages import GoAway, Request, Response
 from meetpoint.api.outcomes import Published, Refused
 from meetpoint.api.requests import Attach, Publish
 from meetpoint.broker import Broker
@@ -40,10 +40,10 @@ PROCESS_S = 120
 """How long a test waits for the end of a process, which comes in well under a second on an idle machine."""
 
 
-async def all_words(client: Caller) -> list[Told]:
+async def all_words(client: Caller) -> list[Response]:
     """Return all answers until the broker closes."""
     await client.ended()
-    return [message for message in client.inbox if isinstance(message, Told)]
+    return [message for message in client.inbox if isinstance(message, Response)]
 
 
 def test_draining_answers_all_that_was_asked_and_refuses_the_rest(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_draining_answers_all_that_was_asked_and_refuses_the_rest(tmp_path: Path
         await one.start()
         await one.wait_ready(10)
         async with calling(one.address) as client:
-            client.send(*[Ask(n + 1, Publish(event(n, x=1))) for n in range(2000)])
+            client.send(*[Request(n + 1, Publish(event(n, x=1))) for n in range(2000)])
             await until(lambda: one.counts.totals["requests"] > 100, "some have come")
             stopping = asyncio.ensure_future(one.stop())
             words = await all_words(client)
@@ -117,8 +117,8 @@ def test_sigterm_drains_a_process_and_what_it_acknowledged_is_there_again(tmp_pa
     async def fill(child: subprocess.Popen[str], address: str) -> int:
         async with calling(address) as client:
             await client.subscribe("s", "x > 0")
-            client.send(*[Ask(n + 100, Publish(event(n, x=1))) for n in range(1000)])
-            await client.next(Told, lambda message: message.request >= 100)
+            client.send(*[Request(n + 100, Publish(event(n, x=1))) for n in range(1000)])
+            await client.next(Response, lambda message: message.request >= 100)
             child.send_signal(signal.SIGTERM)
             words = await all_words(client)
             return 1 + sum(isinstance(word.word, Published) for word in words)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meetpoint.api.client_messages import DeadLetters, DeadLettersAre
+from meetpoint.api.client_messages import DeadLettersReply, DeadLettersRequest
 from meetpoint.api.outcomes import Published
 from meetpoint.api.requests import Attach, Subscribe, SubscriptionOptions
 from meetpoint.broker.clients.tenancy import ReservedError, Scope, event_outside
@@ -94,7 +94,7 @@ def test_each_tenant_gets_exactly_its_own_events(tmp_path: Path, scheme: str) ->
                 (last,) = await taker.notified(1)
                 assert from_msgpack(last.content).id == "e1000", tenant
                 assert not taker.inbox
-                assert await taker.get(DeadLetters()) == DeadLettersAre((), False)
+                assert await taker.get(DeadLettersRequest()) == DeadLettersReply((), False)
             # It was the filters that kept them apart, and not what is looked at again in the end.
             assert [broker.counts.refusals["delivery"] for broker in brokers] == [0, 0]
 

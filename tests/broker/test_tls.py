@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from meetpoint.api.frames import frame
-from meetpoint.api.handshake import Hello, HelloRejected, IAm, Welcome
+from meetpoint.api.codec import frame
+from meetpoint.api.handshake import Hello, HelloRejected, NewIncarnation, Welcome
 from meetpoint.api.ids import Peer
 from meetpoint.api.requests import Publish
 from meetpoint.broker import Broker, BrokerError
@@ -261,10 +261,10 @@ def test_an_id_never_changes_on_a_connection(ours: TestAuthority) -> None:
                 caller.send(Hello(BOTH, "meetpoint", peer_of("b")))
                 welcome = await caller.next(Welcome)
                 caller.version = caller.frames.version = welcome.version
-                caller.send(IAm(Peer(peer_of("b").id, "127.0.0.1:1", 1)))
+                caller.send(NewIncarnation(Peer(peer_of("b").id, "127.0.0.1:1", 1)))
                 await asyncio.sleep(5)
                 assert len(one._links.inbound) == 1
-                caller.send(IAm(peer_of("c")))
+                caller.send(NewIncarnation(peer_of("c")))
                 assert await caller.ended()
             assert one.counts.refusals["identity"] == 1
 
@@ -294,7 +294,7 @@ async def pretending(files: BrokerFiles | None, name: str, later: str = "") -> A
                 address = address_of(server)
                 writer.write(frame(HANDSHAKE.encode(Welcome(1, "meetpoint", peer_of(name, address)))))
                 if later:
-                    writer.write(frame(HANDSHAKE.encode(IAm(peer_of(later, address)))))
+                    writer.write(frame(HANDSHAKE.encode(NewIncarnation(peer_of(later, address)))))
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)

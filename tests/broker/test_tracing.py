@@ -13,7 +13,17 @@ from typing import Any
 
 import pytest
 
-from meetpoint.api.client_messages import Follow, Followed, FollowedIs, Recent, RecentIs, Seen, Told, View, ViewIs
+from meetpoint.api.client_messages import (
+    Follow,
+    FollowedReply,
+    FollowedRequest,
+    RecentReply,
+    RecentRequest,
+    Response,
+    TraceStep,
+    ViewReply,
+    ViewRequest,
+)
 from meetpoint.api.codec import MESSAGE_MAX
 from meetpoint.api.ids import EventKey, HomeId, Key, NodeId, Peer
 from meetpoint.api.outcomes import Published, Refused, Stored
@@ -255,20 +265,20 @@ def test_nothing_is_remembered_of_what_nobody_follows() -> None:
         async with broker() as one, calling(one.address) as client:
             await client.publish(event(1, price=1))
             assert not is_watched(one)
-            refused = await client.get(Followed("e1"))
+            refused = await client.get(FollowedRequest("e1"))
             assert isinstance(refused, Refused)
             assert "not followed here" in refused.reason
             assert await client.get(Follow("e2", 0.3)) == Stored()
             assert is_watched(one)
             await client.publish(event(1, price=1), event(2, price=1))
-            told = await client.get(Followed("e2"))
-            assert isinstance(told, FollowedIs)
+            told = await client.get(FollowedRequest("e2"))
+            assert isinstance(told, FollowedReply)
             assert told.event is not None
             assert [each.step for each in told.seen][:1] == ["published"]
             await asyncio.sleep(0.35)
             await client.publish(event(3, price=1))
             assert not is_watched(one), "it ends by itself"
-            assert isinstance(await client.get(Followed("e2")), Refused)
+            assert isinstance(await client.get(FollowedRequest("e2")), Refused)
 
     run(main())
 
@@ -298,8 +308,8 @@ def test_an_event_is_followed_where_no_journal_is_kept() -> None:
             assert await client.get(Follow("e1", 0.4)) == Stored()
             await client.publish(event(1, price=1))
             await client.notified(1)
-            told = await client.get(Followed("e1"))
-            assert isinstance(told, FollowedIs)
+            told = await client.get(FollowedRequest("e1"))
+            assert isinstance(told, FollowedReply)
             assert {"published", "taken", "notified"} <= {each.step for each in told.seen}
             await asyncio.sleep(0.45)
             await client.publish(event(2, price=1))
@@ -318,7 +328,7 @@ def test_what_is_told_of_a_followed_event_fits_an_answer() -> None:
     assert told is not None
     assert told.is_cut
     assert len(told.seen[1].names) == NAMES_MAX
-    assert 100_000 < len(make_codec().encode(Told(1, told))) < MESSAGE_MAX
+    assert 100_000 < len(make_codec().encode(Response(1, told))) < MESSAGE_MAX
 
 
 class Standing:
@@ -368,20 +378,20 @@ def test_only_who_observes_may_look(tmp_path: Path) -> None:
             calling(one.address, token=authority.token("ann", tenant="acme")) as ann,
             calling(one.address, token=authority.token("eve", roles=("observe",))) as eve,
         ):
-            for what in (View(), Recent(), Follow("e1"), Followed("e1")):
+            for what in (ViewRequest(), RecentRequest(), Follow("e1"), FollowedRequest("e1")):
                 refused = await ann.get(what)
                 assert isinstance(refused, Refused), what
                 assert "observe or operate" in refused.reason
-            assert isinstance(await eve.get(View()), ViewIs)
-            assert isinstance(await eve.get(Recent()), RecentIs)
+            assert isinstance(await eve.get(ViewRequest()), ViewReply)
+            assert isinstance(await eve.get(RecentRequest()), RecentReply)
             await ann.publish(event(1, price=1))
             assert await eve.get(Follow("@acme/ann/e2")) == Stored()
             await ann.publish(event(2, price=1))
-            told = await eve.get(Followed("@acme/ann/e2"))
-            assert isinstance(told, FollowedIs)
+            told = await eve.get(FollowedRequest("@acme/ann/e2"))
+            assert isinstance(told, FollowedReply)
             assert told.event is not None, "others' events by their full ids"
-            recent = await eve.get(Recent())
-            assert isinstance(recent, RecentIs)
+            recent = await eve.get(RecentRequest())
+            assert isinstance(recent, RecentReply)
             assert [event_of(each.content).id for each in recent.events] == ["@acme/ann/e1", "@acme/ann/e2"]
 
     run(main())
@@ -392,7 +402,7 @@ def test_the_last_events_are_remembered_while_somebody_asks() -> None:
     watched: list[bool] = []
     recent_events.on_change = watched.append
     asked = ClientRequest(1, Publish(b""))
-    assert recent_events.since(0, 0) == RecentIs(0, (), ())
+    assert recent_events.since(0, 0) == RecentReply(0, (), ())
     steps = [Trace(KEY, "published", content=event(1)), Trace(KEY, "taken", names=("a", "b")), Trace(KEY, "taken")]
     recent_events.on_step(asked, steps, 1)
     recent_events.on_step(
@@ -401,7 +411,7 @@ def test_the_last_events_are_remembered_while_somebody_asks() -> None:
     found = recent_events.since(0, 3)
     assert [(each.number, each.event) for each in found.events] == [(1, KEY)]
     assert [(each.names, each.is_told) for each in found.matches] == [(2, False), (1, True), (1, False)]
-    assert recent_events.since(found.last, 4) == RecentIs(found.last, (), ())
+    assert recent_events.since(found.last, 4) == RecentReply(found.last, (), ())
     recent_events.on_step(asked, steps, LOOK_US + 5)
     assert watched == [True, False], "nobody has asked for long"
     assert recent_events.since(0, LOOK_US + 6).events == ()
@@ -423,10 +433,10 @@ A, B, C = (Peer(bytes([n]) * 20, f"b{n}:1") for n in (1, 2, 3))  # type: ignore[
 KEY = EventKey(HomeId(b"h" * 20), 1, 7)
 
 
-def told(**seen: list[Seen] | None) -> Mapping[Peer, FollowedIs | None]:
+def told(**seen: list[TraceStep] | None) -> Mapping[Peer, FollowedReply | None]:
     peers = {"a": A, "b": B, "c": C}
     return {
-        peers[name]: None if found is None else FollowedIs(KEY, tuple(found), False) for name, found in seen.items()
+        peers[name]: None if found is None else FollowedReply(KEY, tuple(found), False) for name, found in seen.items()
     }
 
 
@@ -435,14 +445,21 @@ def test_hops_are_numbered_as_they_were_sent_and_know_what_led_to_them() -> None
         "e",
         b"{}",
         told(
-            a=[Seen(1, 1000, "published"), Seen(2, 2000, "sent", B.id, "visit", b"q1"), Seen(5, 9000, "settled")],
-            b=[
-                Seen(1, 3000, "received", A.id, "visit", b"q1"),
-                Seen(2, 3100, "sent", C.id, "bring", b"q2"),
-                Seen(3, 3200, "sent", A.id, "visited", b"q1"),
-                Seen(4, 9000, "received", A.id, "visit", b"q9"),
+            a=[
+                TraceStep(1, 1000, "published"),
+                TraceStep(2, 2000, "sent", B.id, "visit", b"q1"),
+                TraceStep(5, 9000, "settled"),
             ],
-            c=[Seen(9, 4500, "received", B.id, "bring", b"q2"), Seen(10, 4600, "taken", names=("x",), looked_at=3)],
+            b=[
+                TraceStep(1, 3000, "received", A.id, "visit", b"q1"),
+                TraceStep(2, 3100, "sent", C.id, "bring", b"q2"),
+                TraceStep(3, 3200, "sent", A.id, "visited", b"q1"),
+                TraceStep(4, 9000, "received", A.id, "visit", b"q9"),
+            ],
+            c=[
+                TraceStep(9, 4500, "received", B.id, "bring", b"q2"),
+                TraceStep(10, 4600, "taken", names=("x",), looked_at=3),
+            ],
         ),
         20_000,
     )
@@ -458,7 +475,11 @@ def test_hops_are_numbered_as_they_were_sent_and_know_what_led_to_them() -> None
 
 
 def test_a_message_that_did_not_come_is_a_drop_once_it_must_have() -> None:
-    sent = [Seen(1, 1000, "published"), Seen(2, 2000, "sent", B.id, "visit"), Seen(3, 2000, "sent", C.id, "bring")]
+    sent = [
+        TraceStep(1, 1000, "published"),
+        TraceStep(2, 2000, "sent", B.id, "visit"),
+        TraceStep(3, 2000, "sent", C.id, "bring"),
+    ]
     early = path_of("e", b"{}", told(a=sent, b=[], c=None), 2500)
     assert (early.dropped, early.hops, early.done) == ([], [], False)
     late = path_of("e", b"{}", told(a=sent, b=[], c=None), 2_000_000)
@@ -470,16 +491,16 @@ def test_a_message_that_did_not_come_is_a_drop_once_it_must_have() -> None:
 
 
 def test_who_matched_nothing_or_refused_is_where_the_event_was_dropped() -> None:
-    visited = Seen(2, 1000, "visited", detail="its keys here have matches of 0 homes")
+    visited = TraceStep(2, 1000, "visited", detail="its keys here have matches of 0 homes")
     path = path_of(
         "e",
         b"{}",
         told(
-            a=[Seen(1, 900, "published"), visited],
+            a=[TraceStep(1, 900, "published"), visited],
             b=[
-                Seen(1, 1000, "taken", looked_at=4),
+                TraceStep(1, 1000, "taken", looked_at=4),
                 visited,
-                Seen(3, 2000, "rejected", names=("x",), detail="no room"),
+                TraceStep(3, 2000, "rejected", names=("x",), detail="no room"),
             ],
         ),
         5000,

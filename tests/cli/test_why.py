@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from meetpoint.api.client_messages import DeadLetterInfo, Held, JournalEntry
+from meetpoint.api.client_messages import DeadLetterInfo, HostedSubscription, JournalEntry
 from meetpoint.api.ids import EventKey, HomeId
 from meetpoint.api.requests import SubscriptionOptions
 from meetpoint.cli.network.connect import just_before
@@ -35,8 +35,10 @@ def held(
     durable: bool = True,
     paused: bool = False,
     present: bool = True,
-) -> Held:
-    return Held("alerts", filter_, SubscriptionOptions(durable, paused=paused), 3, present, NOON + int(made_s * SECOND))
+) -> HostedSubscription:
+    return HostedSubscription(
+        "alerts", filter_, SubscriptionOptions(durable, paused=paused), 3, present, NOON + int(made_s * SECOND)
+    )
 
 
 PUBLISHED = line("published", 0, broker="here:1")
@@ -44,7 +46,10 @@ SETTLED = line("settled", 0.1, broker="here:1")
 
 
 def known(
-    *lines: JournalLine, holds: Held | None = None, letters: tuple[DeadLetterInfo, ...] = (), silent: str = ""
+    *lines: JournalLine,
+    holds: HostedSubscription | None = None,
+    letters: tuple[DeadLetterInfo, ...] = (),
+    silent: str = "",
 ) -> Evidence:
     return Evidence(
         event="e1", name="alerts", lines=list(lines), subscription=holds, host="there:1" if holds else "",

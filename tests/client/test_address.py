@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meetpoint.client.address import read_address, read_url
+from meetpoint.client.arguments import read_address, read_url
 from meetpoint.client.errors import NetworkError
 
 

@@ -68,7 +68,7 @@ def test_the_first_that_answers_is_taken_and_others_are_learnt(here: LocalNetwor
             assert net.broker is not None
             assert net.broker.address == here.addresses[1]
             await net.brokers()  # asked after those that the client asked for itself
-            assert set(here.addresses) <= set(net.links.known)
+            assert set(here.addresses) <= set(net.connections.known)
         net = await mp.connect(here.url)
         await net.close()
         await net.close()
@@ -90,7 +90,7 @@ def test_both_versions_of_the_wire_are_spoken(version: int) -> None:
             sub = await net.subscribe("n >= 0", durable="versions")
             await net.publish_many({"n": n} for n in range(100))
             assert [event["n"] for event in await take(sub, 100)] == list(range(100))
-            assert (await net.links.main())._version == version
+            assert (await net.connections.main())._version == version
 
     run(main())
 
@@ -114,8 +114,8 @@ def test_a_broker_that_stops_hearing_is_left(here: LocalNetwork, monkeypatch: py
                 await net.publish({"k": "deaf"})
                 await net.brokers()
                 assert net.broker is not None
-                assert net.links.entry is not None
-                assert net.links.entry.address != f"127.0.0.1:{port}"
+                assert net.connections.entry is not None
+                assert net.connections.entry.address != f"127.0.0.1:{port}"
 
     run(main())
 

@@ -217,15 +217,15 @@ def test_brokers_status_and_journal(here: LocalNetwork) -> None:
             assert set(status) == set(here.addresses)
             assert {each.state for each in status.values() if each is not None} == {"ready"}
             sub = await net.subscribe("k = 'journal'", durable="journal")
-            key = await net.publish({"k": "journal"}, id="journal-1")
+            event_id = await net.publish({"k": "journal"}, id="journal-1")
             await take(sub, 1)
             await until(lambda: True)
-            lines = await net.journal("journal-1")
-            assert {line.event for line in lines} == {key}
+            lines = await net.journal(event_id)
+            assert {line.event for line in lines} == {event_id.key}
             steps = [line.step for line in lines]
             assert steps[0] == "published"
             assert "notified" in steps
-            assert [line for line in await net.journal(key=key) if line.step == "published"]
+            assert [line for line in await net.journal(key=event_id.key) if line.step == "published"]
             assert await net.journal("no such event") == []
             await sub.unsubscribe()
 

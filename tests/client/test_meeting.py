@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import pickle
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -35,10 +37,10 @@ def test_exactly_what_matches_comes_and_in_order(here: LocalNetwork) -> None:
         async with here.connect() as net, here.connect() as other:
             even = await net.subscribe("order.even AND k = 'exactly'")
             small = await other.subscribe("n < 10 AND k = 'exactly'", durable="exactly")
-            count = await net.publish_many(
+            ids = await net.publish_many(
                 {"k": "exactly", "n": n, "order": {"even": not n % 2}} for n in range(300)
             )  # fmt: skip
-            assert count == 300
+            assert ids == [f"{net.publisher}/{n}" for n in range(1, 301)]
             assert [event["n"] for event in await take(even, 150)] == list(range(0, 300, 2))
             assert [event["n"] for event in await take(small, 10)] == list(range(10))
             assert await silent(even)
@@ -56,7 +58,7 @@ def test_the_envelope_is_the_clients_and_may_be_given(here: LocalNetwork) -> Non
             await net.publish({"k": "envelope"})
             await net.publish({"k": "envelope"}, id="mine", time=when)
             whole = mp.Event("whole", "someone", 77, when, {"k": "envelope", "a": {"b": 1}})
-            key = await net.publish(whole)
+            event_id = await net.publish(whole)
             numbered = net.event({"k": "envelope"})
             await net.publish(numbered)
             first, second, third, fourth = await take(sub, 4)
@@ -66,7 +68,7 @@ def test_the_envelope_is_the_clients_and_may_be_given(here: LocalNetwork) -> Non
             assert abs(first.time - datetime.now(UTC)) < timedelta(minutes=5)
             assert (second.id, second.time, second.publisher) == ("mine", when, first.publisher)
             assert third.event == whole
-            assert third.key == key
+            assert (third.id, third.key) == (event_id, event_id.key)
             assert third.get("a.b") == 1
             assert third.get("none") is None
             with pytest.raises(KeyError, match="none"):
@@ -143,7 +145,7 @@ def test_many_end_at_the_first_mistake_when_those_before_are_answered(here: Loca
                     await asyncio.sleep(0)
                     yield {"k": "ends", "n": n}
 
-            assert await net.publish_many(slowly()) == 3
+            assert len(await net.publish_many(slowly())) == 3
 
     run(main())
 
@@ -155,13 +157,14 @@ def test_no_more_than_so_many_are_on_their_way(here: LocalNetwork) -> None:
 
             def watched() -> Iterator[dict[str, object]]:
                 for n in range(40):
-                    stretch = net._publishing._stretch
-                    flying.append(0 if stretch is None else len(stretch.flying))
+                    session = net._publisher._session
+                    flying.append(0 if session is None else len(session.in_flight))
                     yield {"k": "bounded", "n": n}
 
-            assert await net.publish_many(watched()) == 40
+            assert len(await net.publish_many(watched())) == 40
             assert max(flying) <= 3
-            keys = await asyncio.gather(*(net.publish({"k": "bounded"}) for _ in range(20)))
+            ids = await asyncio.gather(*(net.publish({"k": "bounded"}) for _ in range(20)))
+            keys = [each.key for each in ids]
             assert keys == sorted(keys), "in the order of the calls"
 
     run(main())
@@ -266,5 +269,49 @@ def test_what_the_schema_does_not_allow_is_refused_with_its_place() -> None:
                 await net.declare("attributes:\n  price: string\n")
             with pytest.raises(mp.SchemaError):
                 await net.declare("attributes: [")
+
+    run(main())
+
+
+def test_a_published_id_is_a_text_that_knows_its_key(here: LocalNetwork) -> None:
+    async def main() -> None:
+        async with here.connect() as net:
+            event_id = await net.publish({"k": "id"})
+            assert event_id == f"{net.publisher}/1"
+            for copied in (copy.deepcopy(event_id), pickle.loads(pickle.dumps(event_id))):
+                assert (copied, copied.key, type(copied)) == (event_id, event_id.key, mp.EventId)
+            with pytest.raises(AttributeError):
+                event_id.key = event_id.key  # type: ignore[misc]
+            (published,) = [line for line in await net.journal(event_id) if line.step == "published"]
+            assert published.event == event_id.key
+            assert await net.journal(key=event_id.key)
+            again = net.event({"k": "id", "caused_by": event_id}, id=event_id)
+            assert (type(again.id), type(again.attributes["caused_by"])) == (str, str)
+            assert None not in (await net.follow(event_id, 5)).values()
+            assert await net.publish(again) == event_id
+
+    run(main())
+
+
+def test_what_is_printed_of_a_client_says_where_it_is_and_what_it_does(here: LocalNetwork) -> None:
+    async def main() -> None:
+        connecting = mp.connect(here.url_of(1), client="ann")
+        assert repr(connecting).startswith(f"<Connecting {here.url_of(1)}: await it")
+        async with connecting as net:
+            sub = await net.subscribe("k = 'shown'", durable="shown")
+            passing = await net.subscribe("k = 'shown'")
+            await net.publish({"k": "shown"}, id="one")
+            (event,) = await take(sub, 1)
+            at = f"connected to {here.addresses[1]} client='ann' publisher='{net.publisher}'"
+            assert repr(net) == f"<Network {here.url_of(1)} {at} events=1 subscriptions=2>"
+            assert repr(await net.connections.main()) == f"<Connection {here.addresses[1]} open>"
+            place = f"at {here.addresses[1]} filter=\"k = 'shown'\" waiting=0 dropped=0>"
+            assert repr(sub) == f"<Subscription 'shown' durable attached {place}"
+            assert repr(event) == f"<Delivery one {{'k': 'shown'}} matched_by=shown, {passing.name}>"
+            await sub.pause()
+            assert repr(sub) == f"<Subscription 'shown' durable paused {place}"
+            await passing.close()
+            assert " ephemeral ended: it was closed " in repr(passing)
+        assert repr(net).startswith(f"<Network {here.url_of(1)} closed ")
 
     run(main())

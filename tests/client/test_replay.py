@@ -35,7 +35,7 @@ def archived(folder: Path, flush_s: float = 0.05) -> dict[str, Any]:
 
 
 async def publish(net: mp.Network, numbers: range) -> None:
-    for each in [net.put({"n": number, "even": number % 2 == 0}, id=f"e{number}") for number in numbers]:
+    for each in [net.publish_nowait({"n": number, "even": number % 2 == 0}, id=f"e{number}") for number in numbers]:
         await each
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import doctest
+import inspect
+import pydoc
 import subprocess
 import sys
 import threading
@@ -11,7 +14,8 @@ from collections.abc import Iterator
 import pytest
 
 import meetpoint as mp
-from meetpoint.client.sync import SyncDelivery
+from meetpoint.client import Delivery, Network, Subscription
+from meetpoint.client.sync import SyncDelivery, SyncNetwork, SyncSubscription
 from meetpoint.errors import EventError, FilterError
 from meetpoint.local_network import Local
 from tests.client.running import PATIENCE_S
@@ -64,9 +68,9 @@ def test_the_whole_face(in_thread: Local) -> None:
         sub.pause()
         sub.resume()
         event = net.event({"k": "face", "n": 1})
-        key = net.publish(event)
+        event_id = net.publish(event)
         (came,) = _first(sub.events(timeout=PATIENCE_S), 1)
-        assert (came.event, came.id, came.key, came["n"], came.get("n")) == (event, event.id, key, 1, 1)
+        assert (came.event, came.id, came.key, came["n"], came.get("n")) == (event, event_id, event_id.key, 1, 1)
         assert (came.publisher, came.sequence, came.time) == (net.publisher, event.sequence, event.time)
         assert (came.attributes, came.matched_by, came.redelivered) == ({"k": "face", "n": 1}, ("face",), False)
         assert net.explain("n = 2", came).reason == "n 1 is below 2"
@@ -122,10 +126,11 @@ def test_many_from_a_source_that_blocks(in_thread: Local) -> None:
 
         reader = threading.Thread(target=read)
         reader.start()
-        assert net.publish_many(source()) == 2
+        assert [str(id_) for id_ in net.publish_many(source())] == [f"{net.publisher}/{n}" for n in (1, 2)]
         reader.join()
         assert threads == {threading.current_thread()}
-        assert net.publish_many({"k": "many"} for _ in range(3_000)) == 3_000
+        ids = net.publish_many({"k": "many"} for _ in range(3_000))
+        assert ids == [f"{net.publisher}/{n}" for n in range(3, 3_003)]
 
 
 def test_a_wait_that_is_interrupted_leaves_the_client_usable(in_thread: Local) -> None:
@@ -148,3 +153,47 @@ def _first(events: object, count: int) -> list[SyncDelivery]:
         if len(found) == count:
             return found
     raise AssertionError(f"only {len(found)} events came")
+
+
+def test_each_method_is_that_of_the_asynchronous_client() -> None:
+    """With its parameters and its docstring: `help` shows them."""
+    for ours, theirs in ((SyncNetwork, Network), (SyncSubscription, Subscription), (SyncDelivery, Delivery)):
+        for name, method in vars(ours).items():
+            if not name.startswith("_") and inspect.isfunction(method):
+                signature, expected = inspect.signature(method), inspect.signature(getattr(theirs, name))
+                assert [*signature.parameters.values()] == [*expected.parameters.values()] or name == "publish_many"
+                assert method.__doc__
+    assert str(inspect.signature(SyncNetwork.publish)).endswith("-> 'EventId'")
+    assert str(inspect.signature(SyncNetwork.subscribe)).endswith("-> 'SyncSubscription'")
+    assert "Raises EventError" in pydoc.render_doc(SyncNetwork.publish)
+
+
+def test_what_is_printed_of_it_says_that_it_waits(in_thread: Local) -> None:
+    with in_thread.connect_sync("sync-ann") as net, net.subscribe("k = 'shown'") as sub:
+        assert repr(net).startswith(f"<SyncNetwork {in_thread.url} connected to ")
+        event_id = net.publish({"k": "shown"})
+        (event,) = _first(sub.events(timeout=PATIENCE_S), 1)
+        assert repr(sub).startswith(f"<SyncSubscription '{sub.name}' ephemeral attached at ")
+        assert repr(event) == f"<SyncDelivery {event_id} {{'k': 'shown'}} matched_by={sub.name}>"
+    assert repr(net).startswith(f"<SyncNetwork {in_thread.url} closed ")
+
+
+def test_the_examples_in_docstrings_are_true() -> None:
+    """Those of the synchronous client are those of the asynchronous one, without its words."""
+    with mp.local(brokers=1) as here, here.connect_sync("ann") as net:
+        sub = net.subscribe("price > 120", durable="alerts")
+        net.publish({"order": {"price": 121}, "price": 121})
+        (event,) = _first(sub.events(timeout=PATIENCE_S), 1)
+        net.publish({"price": 122})
+        names = {"Network": Network, "net": net, "sub": sub, "subscription": sub, "event": event}
+        runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+        for kind in (SyncDelivery, SyncSubscription, SyncNetwork):
+            for name in sorted(dir(kind), key=lambda name: (name in ("declare", "unsubscribe"), name)):
+                text = (getattr(kind, name).__doc__ or "").replace("  # doctest: +SKIP", "")
+                if not name.startswith("_") and ">>>" in text:
+                    example = doctest.DocTestParser().get_doctest(
+                        text, names.copy(), f"{kind.__name__}.{name}", None, 0
+                    )
+                    runner.run(example)
+        assert runner.summarize(verbose=False) == (0, runner.tries)
+        assert runner.tries > 15

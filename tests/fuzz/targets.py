@@ -9,9 +9,8 @@ from decimal import Decimal
 from typing import Final, TypeVar
 
 from meetpoint.api.client_messages import FROM_CLIENTS, TO_CLIENTS
-from meetpoint.api.codec import Codec, WireError
-from meetpoint.api.frames import FrameReader, frames
-from meetpoint.api.handshake import Hello, HelloRejected, IAm, Welcome
+from meetpoint.api.codec import Codec, FrameReader, WireError, frames
+from meetpoint.api.handshake import Hello, HelloRejected, NewIncarnation, Welcome
 from meetpoint.api.messages import Message
 from meetpoint.errors import EventError, FilterError, SchemaError
 from meetpoint.gateway.events.cloud_events import read_batch, read_structured, write
@@ -39,7 +38,7 @@ EVENTS: Final[tuple[dict[str, Value], ...]] = (
 )
 """What filters are tried on."""
 SCHEMA: Final = read_schema("attributes: {a: {type: decimal, precision: 0.01}, b: string, o.n: float, o.t: timestamp}")
-CODEC: Final = Codec((*FROM_CLIENTS, *TO_CLIENTS, Hello, Welcome, HelloRejected, IAm))
+CODEC: Final = Codec((*FROM_CLIENTS, *TO_CLIENTS, Hello, Welcome, HelloRejected, NewIncarnation))
 FRAME_MAX: Final = 4096
 
 _remembering = FilterParser()

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from meetpoint.client.background import Background
+from meetpoint.client.sync import Background
 from meetpoint.gateway import GatewayServer, GatewaySettings, run_gateway
 from tests.client.running import PATIENCE_S, run, until
 

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 import meetpoint as mp
-from meetpoint.api.client_messages import BrokerStatus, RecentEvent, RecentIs, RecentMatch
+from meetpoint.api.client_messages import BrokerStatus, RecentEvent, RecentMatch, RecentReply
 from meetpoint.api.ids import EventKey, HomeId, Peer
 from meetpoint.broker.config import Access, Archiving
 from meetpoint.gateway import GatewaySettings, run_gateway
@@ -522,13 +522,13 @@ def test_an_event_is_shown_once_with_all_it_matched_and_larger_ones_are_left_out
     observer = NetworkObserver(None)  # type: ignore[arg-type]
     events = [RecentEvent(number, 1_000, key(number), packed_event(number, n=number)) for number in (1, 2)]
     large = RecentEvent(3, 1_000, key(3), packed_event(3, text="x" * 20_000))
-    said = RecentIs(
+    said = RecentReply(
         5, (*events, large), (RecentMatch(4, 2_000, key(1), 2, False), RecentMatch(5, 4_000, key(1), 2, True))
     )
     observer._add_events(A, said)
     observer._add_matches(said)
     observer._add_matches(
-        RecentIs(6, (), (RecentMatch(6, 2_500, key(1), 1, False), RecentMatch(7, 1, key(9), 1, False)))
+        RecentReply(6, (), (RecentMatch(6, 2_500, key(1), 1, False), RecentMatch(7, 1, key(9), 1, False)))
     )
     assert list(observer._ready_to_show(2_000)) == [], "what it matched may not be known yet"
     assert [(each.id, each.matched) for each in observer._ready_to_show(1_000_000)] == [("e1", 3), ("e2", 0)]
@@ -544,17 +544,17 @@ def test_events_are_shown_in_the_order_in_which_they_were_accepted_whichever_bro
     observer = NetworkObserver(None)  # type: ignore[arg-type]
     for moments in ((3_000, 5_000), (2_000, 4_000), (1_000,)):
         told = [RecentEvent(at, at, key(at), packed_event(at // 1_000, n=1)) for at in moments]
-        observer._add_events(A, RecentIs(1, tuple(told), ()))
+        observer._add_events(A, RecentReply(1, tuple(told), ()))
     assert [each.id for each in observer._ready_to_show(10_000_000)] == ["e1", "e2", "e3", "e4", "e5"]
     assert [each.to_body().id for each in observer.events()] == ["e5", "e4", "e3", "e2", "e1"]
 
 
 def test_a_broker_that_began_anew_is_asked_from_its_beginning() -> None:
     observer = NetworkObserver(None)  # type: ignore[arg-type]
-    observer._add_events(A, RecentIs(50, (), ()))
-    observer._add_events(A, RecentIs(2, (RecentEvent(1, 1, key(1), packed_event(1)),), ()))
+    observer._add_events(A, RecentReply(50, (), ()))
+    observer._add_events(A, RecentReply(2, (RecentEvent(1, 1, key(1), packed_event(1)),), ()))
     assert observer._numbers[A.id] == 0
-    observer._add_events(A, RecentIs(2, (RecentEvent(1, 1, key(1), packed_event(1)),), ()))
+    observer._add_events(A, RecentReply(2, (RecentEvent(1, 1, key(1), packed_event(1)),), ()))
     assert [each.event.id for each in observer.events()] == ["e1"]
 
 

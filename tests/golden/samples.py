@@ -11,14 +11,14 @@ import msgspec
 from msgspec import inspect as kinds
 
 from meetpoint.api.client_messages import FROM_CLIENTS, TO_CLIENTS
-from meetpoint.api.handshake import Hello, HelloRejected, IAm, Welcome
+from meetpoint.api.handshake import Hello, HelloRejected, NewIncarnation, Welcome
 from meetpoint.catalog import make_link_codec
 
 __all__ = ["encoded"]
 
 _CONVERSATIONS = {
     "between brokers": make_link_codec().kinds,
-    "handshake": (Hello, Welcome, HelloRejected, IAm),
+    "handshake": (Hello, Welcome, HelloRejected, NewIncarnation),
     "from clients": FROM_CLIENTS,
     "to clients": TO_CLIENTS,
 }

@@ -18,7 +18,7 @@ from meetpoint.api.ids import EventKey, Key, NodeId, Peer
 from meetpoint.api.limits import SECOND_US
 from meetpoint.api.messages import Message
 from meetpoint.api.outcomes import Outcome
-from meetpoint.api.requests import Acknowledge, Detach, Publish, RequestOf
+from meetpoint.api.requests import Acknowledge, Detach, NodeRequest, Publish
 from meetpoint.language.events.event import Event
 from meetpoint.language.events.msgpack import from_msgpack, to_msgpack
 from meetpoint.language.timestamps import parse_timestamp
@@ -209,7 +209,7 @@ class World:
     def withdraw(self, number: int, request: int) -> None:
         self._handle(number, self.nodes[number], Withdrawn(request))
 
-    def ask(self, number: int, what: RequestOf) -> int:
+    def ask(self, number: int, what: NodeRequest) -> int:
         self._serial += 1
         request = self._serial
         self._handle(number, self.nodes[number], ClientRequest(request, what))
@@ -310,6 +310,6 @@ class World:
         if self.acknowledges and names:
             self._later(1_000, lambda: self._ask_if_up(number, Acknowledge(effect.event, names)))
 
-    def _ask_if_up(self, number: int, what: RequestOf) -> None:
+    def _ask_if_up(self, number: int, what: NodeRequest) -> None:
         if number in self.nodes:
             self.ask(number, what)

@@ -214,7 +214,7 @@ async def _run(role: str, plan: Plan, log: Log) -> None:
 def main(role: str, plan: str, log: str) -> None:
     """One process of publishers or of subscribers."""
     out = Log(Path(log))
-    subscription.SEEN_MAX = 0  # a client that remembers nothing: marks are the brokers' alone
+    subscription.RECENT_IDS_MAX = 0  # a client that remembers nothing: marks are the brokers' alone
     try:
         asyncio.run(_run(role, msgspec.json.decode(Path(plan).read_bytes(), type=Plan), out))
     finally:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from meetpoint.api.client_messages import Subscriptions, SubscriptionsAre
+from meetpoint.api.client_messages import SubscriptionsReply, SubscriptionsRequest
 from meetpoint.api.outcomes import Published, Stored
 from meetpoint.api.requests import Attach, Subscribe, SubscriptionOptions
 from tests.broker.talking import Caller, calling, event
@@ -114,8 +114,8 @@ async def _subscribe(client: Caller, name: str, seconds: int) -> None:
 
 async def _until_names(client: Caller, wanted: set[str]) -> None:
     async def are_so() -> bool:
-        held = await client.get(Subscriptions())
-        assert isinstance(held, SubscriptionsAre)
+        held = await client.get(SubscriptionsRequest())
+        assert isinstance(held, SubscriptionsReply)
         return {each.name for each in held.subscriptions} == wanted
 
     await until(are_so, f"only {wanted} are held")

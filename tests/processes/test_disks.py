@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from meetpoint.api.client_messages import Ask, BrokerStatus, Notification, Status, Subscriptions, SubscriptionsAre
+from meetpoint.api.client_messages import (
+    BrokerStatus,
+    Notification,
+    Request,
+    StatusRequest,
+    SubscriptionsReply,
+    SubscriptionsRequest,
+)
 from meetpoint.api.ids import EventKey
 from meetpoint.api.outcomes import Published, Refused
 from meetpoint.api.requests import Acknowledge, Attach, Subscribe
@@ -95,7 +102,7 @@ async def _is_refused(member: Member) -> None:
             assert isinstance(refused, Refused)
             assert refused.retry
             assert "disk is full" in refused.reason
-        assert isinstance(await client.get(Status()), BrokerStatus)
+        assert isinstance(await client.get(StatusRequest()), BrokerStatus)
 
 
 @small
@@ -142,8 +149,8 @@ async def _published(client: Caller, numbers: range) -> list[EventKey]:
 
 async def _wait_in_line(client: Caller, count: int) -> bool:
     """Whether so many events wait: an answer to a publisher says that an event is safe, not that it is in line."""
-    held = await client.get(Subscriptions())
-    assert isinstance(held, SubscriptionsAre)
+    held = await client.get(SubscriptionsRequest())
+    assert isinstance(held, SubscriptionsReply)
     return held.subscriptions[0].queued == count
 
 
@@ -158,7 +165,7 @@ async def _deliver(member: Member) -> set[EventKey]:
         assert not isinstance(await client.get(Attach("s", 100)), Refused)
         for _ in range(2):
             for each in await client.notified(100):
-                client.send(Ask(0, Acknowledge(each.event, each.names)))
+                client.send(Request(0, Acknowledge(each.event, each.names)))
         return {each.event for each in await client.notified(100)}
 
 

@@ -84,7 +84,7 @@ def all_before_markers(
     for address in addresses:
         scheme = "mps" if "ca" in access else "mp"
         with mp.connect_sync(f"{scheme}://{address}", timeout=PATIENCE_S, **access) as net:
-            awaited.add(net.publish(marker))
+            awaited.add(net.publish(marker).key)
     for each in subscription.events(timeout=PATIENCE_S):
         if each.key not in awaited:
             found.append(each)

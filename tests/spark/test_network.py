@@ -203,7 +203,7 @@ async def _keep_publishing(url: str, is_over: asyncio.Event) -> int:
     count = 0
     async with mp.connect(url, timeout=120) as net:
         while not is_over.is_set():
-            made = [net.put(event(n)) for n in range(count, count + 5)]
+            made = [net.publish_nowait(event(n)) for n in range(count, count + 5)]
             for each in made:
                 await each
             count += 5

@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import meetpoint as mp
-from meetpoint.api.client_messages import Stream, StreamsAre
+from meetpoint.api.client_messages import Stream, StreamsReply
 from meetpoint.api.ids import Peer
 from meetpoint.broker import run
 from meetpoint.broker.config import Archiving
@@ -80,8 +80,8 @@ def test_what_two_archives_have_of_a_stream_comes_from_the_one_that_was_read_fir
     assert known == {"x": (("y", 4),), "y": (("x", 9),)}
 
 
-def told(archive: str, *streams: Stream) -> StreamsAre:
-    return StreamsAre(archive, streams)
+def told(archive: str, *streams: Stream) -> StreamsReply:
+    return StreamsReply(archive, streams)
 
 
 def test_a_stream_goes_as_far_as_its_host_says_and_one_whose_host_is_away_waits() -> None:

@@ -1,8 +1,10 @@
-"""What clients and brokers say to each other, after the handshake.
+"""Messages between clients and brokers, after the handshake.
 
-A client asks (`Ask`) under a number of its own, and is told (`Told`) under the same; 0 wants no answer. Of requests
-that came on one connection, those to publish are taken in their order. Notifications come unasked, for the names at
-which the client is `Present`.
+A client sends a `Request` under a number of its own, and gets the `Response` under the same; 0 wants no response. A
+broker takes requests to publish in the order in which they came on a connection. Notifications come by themselves, for
+the names at which the client is attached.
+
+Verbs (`Discard`, `Follow`, and those of `api.requests`) change something; an `XRequest` reads, and gets an `XReply`.
 """
 
 from __future__ import annotations
@@ -14,121 +16,76 @@ import msgspec
 from meetpoint.api.ids import EventKey, Peer
 from meetpoint.api.messages import Message
 from meetpoint.api.outcomes import Outcome
-from meetpoint.api.requests import RequestOf, SubscriptionOptions
-
-__all__ = [
-    "Ask",
-    "Broker",
-    "BrokerStatus",
-    "Brokers",
-    "BrokersAre",
-    "DeadLetterInfo",
-    "DeadLetters",
-    "DeadLettersAre",
-    "Discard",
-    "Ended",
-    "Follow",
-    "Followed",
-    "FollowedIs",
-    "GoAway",
-    "Held",
-    "History",
-    "HistoryIs",
-    "Journal",
-    "JournalEntry",
-    "JournalIs",
-    "Notification",
-    "ProgressIs",
-    "ProgressOf",
-    "Question",
-    "Recent",
-    "RecentEvent",
-    "RecentIs",
-    "RecentMatch",
-    "SchemaIs",
-    "SchemaOf",
-    "Seen",
-    "Status",
-    "Stream",
-    "Streams",
-    "StreamsAre",
-    "Subscriptions",
-    "SubscriptionsAre",
-    "Told",
-    "TreePart",
-    "View",
-    "ViewIs",
-    "Word",
-]
+from meetpoint.api.requests import NodeRequest, SubscriptionOptions
 
 EVERYTHING = "TRUE"
 """The filter that accepts every event."""
 PAGE_MAX = 500
-"""How many things an answer lists; `after` asks for those that follow."""
+"""The most entries of one reply; `after` asks for those that follow."""
 
 
-class _Said(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A part of an `Ask` or a `Told`."""
+class _Body(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The body of a `Request` or a `Response`."""
 
 
-# -- what is asked beside the requests to the node ---------------------------------------------------------------------
+# -- requests that a broker answers without its node -------------------------------------------------------------------
 
 
-class Brokers(_Said, frozen=True, array_like=True, gc=False, tag="brokers"):
-    """All brokers of the network, as far as this one knows."""
+class BrokersRequest(_Body, frozen=True, array_like=True, gc=False, tag="brokers"):
+    """List all brokers of the network, as far as this one knows."""
 
 
-class Status(_Said, frozen=True, array_like=True, gc=False, tag="status"):
-    """How this broker is."""
+class StatusRequest(_Body, frozen=True, array_like=True, gc=False, tag="status"):
+    """Read the status of this broker."""
 
 
-class Subscriptions(_Said, frozen=True, array_like=True, gc=False, tag="subscriptions"):
-    """The subscriptions that are hosted at this broker, in the order of their names."""
+class SubscriptionsRequest(_Body, frozen=True, array_like=True, gc=False, tag="subscriptions"):
+    """List the subscriptions that this broker hosts, in the order of their names."""
 
     owner: str = ""
-    """Only this owner's; empty: all."""
+    """List only this owner's; empty: all."""
     labels: tuple[tuple[str, str], ...] = ()
-    """Only those that have all of these."""
+    """List only those that have all of these."""
     after: str = ""
 
 
-class DeadLetters(_Said, frozen=True, array_like=True, gc=False, tag="dead_letters"):
-    """Events that subscribers hosted at this broker did not take."""
+class DeadLettersRequest(_Body, frozen=True, array_like=True, gc=False, tag="dead_letters"):
+    """List the dead letters of the subscriptions that this broker hosts."""
 
     name: str = ""
-    """Only this subscription's; empty: all."""
+    """List only this subscription's; empty: all."""
     after: EventKey | None = None
 
 
-class Discard(_Said, frozen=True, array_like=True, gc=False, tag="discard"):
-    """Forget a dead letter."""
+class Discard(_Body, frozen=True, array_like=True, gc=False, tag="discard"):
+    """Delete a dead letter."""
 
     event: EventKey
 
 
-class Journal(_Said, frozen=True, array_like=True, gc=False, tag="journal"):
-    """What this broker remembers of an event, by its id or by its key."""
+class JournalRequest(_Body, frozen=True, array_like=True, gc=False, tag="journal"):
+    """Read the steps of an event that this broker remembers, by its id or by its key."""
 
     id: str = ""
     key: EventKey | None = None
 
 
-class SchemaOf(_Said, frozen=True, array_like=True, gc=False, tag="schema_of"):
-    """The schema that this broker checks filters and events against."""
+class SchemaRequest(_Body, frozen=True, array_like=True, gc=False, tag="schema_of"):
+    """Read the schema that this broker checks filters and events against."""
 
 
-class ProgressOf(_Said, frozen=True, array_like=True, gc=False, tag="progress_of"):
-    """How far this broker has come with a publisher of batches (`protocol.progress`)."""
+class ProgressRequest(_Body, frozen=True, array_like=True, gc=False, tag="progress_of"):
+    """Read the highest sequence that this broker accepted of a batch publisher (`ProducerSequences`)."""
 
     publisher: str
 
 
-class Streams(_Said, frozen=True, array_like=True, gc=False, tag="streams"):
-    """How far the archive of this broker has come."""
+class StreamsRequest(_Body, frozen=True, array_like=True, gc=False, tag="streams"):
+    """Read how far the archive of this broker has come."""
 
 
-class History(_Said, frozen=True, array_like=True, gc=False, tag="history"):
-    """The events of a stream in the archive, beyond one number and up to another, accepted from a moment on."""
+class HistoryRequest(_Body, frozen=True, array_like=True, gc=False, tag="history"):
+    """Read events of a stream from the archive: after one number, up to another, accepted from a moment on."""
 
     home: bytes
     stream: int
@@ -136,57 +93,58 @@ class History(_Said, frozen=True, array_like=True, gc=False, tag="history"):
     upto: int
     since_us: int = 0
     filter: str = EVERYTHING
-    """Only events that it accepts."""
+    """Read only the events that it accepts."""
 
 
-class View(_Said, frozen=True, array_like=True, gc=False, tag="view"):
-    """What this broker's part of the overlay and of the scheme looks like."""
+class ViewRequest(_Body, frozen=True, array_like=True, gc=False, tag="view"):
+    """Read this broker's part of the overlay and of the scheme."""
 
 
-class Follow(_Said, frozen=True, array_like=True, gc=False, tag="follow"):
-    """Remember, for some seconds, all that is said and done here about the event with this id."""
+class Follow(_Body, frozen=True, array_like=True, gc=False, tag="follow"):
+    """Record, for some seconds, all steps and messages about the event with this id."""
 
     id: str
     seconds: float = 30.0
 
 
-class Followed(_Said, frozen=True, array_like=True, gc=False, tag="followed"):
-    """What was seen of a followed event; also messages that do not name it, but belong to one of these threads."""
+class FollowedRequest(_Body, frozen=True, array_like=True, gc=False, tag="followed"):
+    """Read the record of a followed event; also messages that do not name it, but belong to one of these threads."""
 
     id: str
     threads: tuple[bytes, ...] = ()
 
 
-class Recent(_Said, frozen=True, array_like=True, gc=False, tag="recent"):
-    """The last events here, those after a number; it is remembered for a while that somebody wants to know."""
+class RecentRequest(_Body, frozen=True, array_like=True, gc=False, tag="recent"):
+    """Read the last events here, those after a number. The broker records them while somebody asks."""
 
     after: int = 0
 
 
-Question: TypeAlias = (
-    RequestOf | Brokers | Status | Subscriptions | DeadLetters | Discard | Journal | SchemaOf | ProgressOf
-    | Streams | History | View | Follow | Followed | Recent
+RequestBody: TypeAlias = (
+    NodeRequest | BrokersRequest | StatusRequest | SubscriptionsRequest | DeadLettersRequest | Discard | JournalRequest
+    | SchemaRequest | ProgressRequest | StreamsRequest | HistoryRequest | ViewRequest | Follow | FollowedRequest
+    | RecentRequest
 )  # fmt: skip
 
 
-# -- what is answered --------------------------------------------------------------------------------------------------
+# -- replies -----------------------------------------------------------------------------------------------------------
 
 
 class Broker(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One broker as another knows it."""
+    """A broker as another one knows it."""
 
     peer: Peer
     homes: int
 
 
-class BrokersAre(_Said, frozen=True, array_like=True, gc=False, tag="brokers_are"):
+class BrokersReply(_Body, frozen=True, array_like=True, gc=False, tag="brokers_are"):
     """All brokers, this one first."""
 
     brokers: tuple[Broker, ...]
 
 
-class BrokerStatus(_Said, frozen=True, array_like=True, gc=False, tag="status_is"):
-    """How a broker is: its state, and its measurements by name (those of /metrics)."""
+class BrokerStatus(_Body, frozen=True, array_like=True, gc=False, tag="status_is"):
+    """The state of a broker, and its measurements by name (those of /metrics)."""
 
     peer: Peer
     state: str
@@ -196,8 +154,8 @@ class BrokerStatus(_Said, frozen=True, array_like=True, gc=False, tag="status_is
     numbers: dict[str, float]
 
 
-class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One subscription as its home holds it."""
+class HostedSubscription(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A subscription as its home holds it."""
 
     name: str
     filter: str
@@ -205,26 +163,26 @@ class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
     queued: int
     is_present: bool
     subscribed_us: int
-    """When it was made, by its broker's clock: microseconds since 1970."""
+    """The time of the subscription, by its broker's clock: microseconds since 1970."""
     matched: int = 0
-    """How many events it has matched since its broker began to count them."""
+    """The number of events that it has matched since its broker began to count."""
     matched_lately: int = 0
-    """How many in the last minute, more or less."""
+    """About as many in the last minute."""
     matched_us: int = 0
-    """When it did last, within some seconds; 0: never, as far as is known."""
+    """The time of the last match, within some seconds; 0: never, as far as is known."""
     counted_us: int = 0
-    """Since when its broker counts; 0: it does not."""
+    """The time since when its broker counts; 0: it does not."""
 
 
-class SubscriptionsAre(_Said, frozen=True, array_like=True, gc=False, tag="subscriptions_are"):
-    """Some subscriptions; `more`: ask for those after the last."""
+class SubscriptionsReply(_Body, frozen=True, array_like=True, gc=False, tag="subscriptions_are"):
+    """A page of subscriptions; `more`: ask for those after the last."""
 
-    subscriptions: tuple[Held, ...]
+    subscriptions: tuple[HostedSubscription, ...]
     more: bool
 
 
 class DeadLetterInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An event that was not taken, by whom, and why."""
+    """An event that some subscriptions did not take, and the reason."""
 
     event: EventKey
     names: tuple[str, ...]
@@ -233,15 +191,15 @@ class DeadLetterInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     at_us: int
 
 
-class DeadLettersAre(_Said, frozen=True, array_like=True, gc=False, tag="dead_letters_are"):
-    """Some dead letters; `more`: ask for those after the last."""
+class DeadLettersReply(_Body, frozen=True, array_like=True, gc=False, tag="dead_letters_are"):
+    """A page of dead letters; `more`: ask for those after the last."""
 
     letters: tuple[DeadLetterInfo, ...]
     more: bool
 
 
 class JournalEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One thing that became of an event at a broker (`protocol.effects.Trace`), and when."""
+    """A step of an event at a broker (`node.runtime.effects.Trace`), with its time."""
 
     at_us: int
     event: EventKey
@@ -252,49 +210,48 @@ class JournalEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     content: bytes
 
 
-class JournalIs(_Said, frozen=True, array_like=True, gc=False, tag="journal_is"):
-    """What a broker remembers, the oldest first."""
+class JournalReply(_Body, frozen=True, array_like=True, gc=False, tag="journal_is"):
+    """The steps that a broker remembers, the oldest first."""
 
     lines: tuple[JournalEntry, ...]
 
 
-class SchemaIs(_Said, frozen=True, array_like=True, gc=False, tag="schema_is"):
+class SchemaReply(_Body, frozen=True, array_like=True, gc=False, tag="schema_is"):
     """The schema as YAML; empty where there is none."""
 
     schema: str
 
 
-class ProgressIs(_Said, frozen=True, array_like=True, gc=False, tag="progress_is"):
-    """The highest sequence that homes here accepted; 0: none."""
+class ProgressReply(_Body, frozen=True, array_like=True, gc=False, tag="progress_is"):
+    """The highest sequence that homes at this broker accepted; 0: none."""
 
     sequence: int
 
 
 class Stream(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What was accepted by one home, in the order of its numbers."""
+    """The events that one home accepted, in the order of their numbers."""
 
     home: bytes
     stream: int
     is_here: bool
-    """Whether this broker hosts the home, so that nobody knows better."""
+    """Whether this broker hosts the home: then its numbers are the newest."""
     last: int
     """The highest number so far."""
     archived: int
-    """All that was accepted up to this number is in the archive here."""
+    """All events up to this number are in the archive here."""
 
 
-class StreamsAre(_Said, frozen=True, array_like=True, gc=False, tag="streams_are"):
-    """All streams of which something is in the archive here, or will be. Brokers that share a folder say the same
-    `archive`.
-    """
+class StreamsReply(_Body, frozen=True, array_like=True, gc=False, tag="streams_are"):
+    """All streams with events in the archive here, now or soon. Brokers that share a folder name the same `archive`."""
 
     archive: str
     streams: tuple[Stream, ...]
 
 
-class HistoryIs(_Said, frozen=True, array_like=True, gc=False, tag="history_is"):
-    """Some events: number, when it was accepted (microseconds since 1970), content. All that are wanted up to `reached`
-    are among them; ask for those beyond.
+class HistoryReply(_Body, frozen=True, array_like=True, gc=False, tag="history_is"):
+    """A page of events: number, time of acceptance (microseconds since 1970), content.
+
+    It is complete up to the number `reached`; ask for those after it.
     """
 
     events: tuple[tuple[int, int, bytes], ...]
@@ -302,14 +259,14 @@ class HistoryIs(_Said, frozen=True, array_like=True, gc=False, tag="history_is")
 
 
 class TreePart(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A region of a tree of regions: its code, how many entries lie there, and whether it is split."""
+    """A region of a tree of regions: its code, the number of entries there, and whether it is split."""
 
     code: str
     entries: int
     is_split: bool
 
 
-class ViewIs(_Said, frozen=True, array_like=True, gc=False, tag="view_is"):
+class ViewReply(_Body, frozen=True, array_like=True, gc=False, tag="view_is"):
     """A broker's part of the overlay, and of the scheme where that has one that can be drawn."""
 
     peer: Peer
@@ -318,38 +275,38 @@ class ViewIs(_Said, frozen=True, array_like=True, gc=False, tag="view_is"):
     overlay: str
     scheme: str
     links: tuple[tuple[bytes, str], ...]
-    """To which nodes, and as what: successor, predecessor, finger, leaf, route or neighbour."""
+    """The nodes it links to, each with its part: successor, predecessor, finger, leaf, route or neighbour."""
     regions: tuple[str, ...]
-    """Of a hypercube: the ids that it hosts, by their common bits."""
+    """The ids that it hosts in a hypercube, by their common bits."""
     tree: tuple[TreePart, ...] | None
     """The regions of a tree that are held here; None where the scheme has none."""
 
 
-class Seen(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One thing that was seen of a followed event at a broker."""
+class TraceStep(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A recorded step of a followed event at a broker."""
 
     number: int
-    """In which order, among all that this broker has seen."""
+    """Its place in the order of all steps that this broker has recorded."""
     at_us: int
     step: str
-    """`sent` or `received`; else what became of the event (`protocol.effects.Step`)."""
+    """`sent` or `received` for a message; else a step of the event (`node.runtime.effects.Step`)."""
     peer: bytes = b""
-    """To whom, or from whom."""
+    """The node that a message went to or came from."""
     kind: str = ""
-    """The tag of the message that counts (`catalog.purposes`)."""
+    """The tag of the message (`catalog.purposes`)."""
     thread: bytes = b""
-    """What a question and its answer have in common, wherever they are seen."""
+    """An id that a query and its reply share, at all brokers."""
     names: tuple[str, ...] = ()
     detail: str = ""
     looked_at: int = -1
-    """Among how many subscriptions it was looked for matches; -1: this is no such step."""
+    """The number of subscriptions that were searched for matches; -1: this is no such step."""
 
 
-class FollowedIs(_Said, frozen=True, array_like=True, gc=False, tag="followed_is"):
-    """What was seen, the oldest first; `event` is its key, where that is known here. Not all of it where `is_cut`."""
+class FollowedReply(_Body, frozen=True, array_like=True, gc=False, tag="followed_is"):
+    """The recorded steps, the oldest first; `event` is the key, if known here. `is_cut`: some steps are missing."""
 
     event: EventKey | None
-    seen: tuple[Seen, ...]
+    seen: tuple[TraceStep, ...]
     is_cut: bool
 
 
@@ -363,7 +320,7 @@ class RecentEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class RecentMatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An event that matched so many subscriptions of a home at a broker; or of which so many are told."""
+    """An event that matched subscriptions of a home at a broker, and how many of them; or how many were notified."""
 
     number: int
     at_us: int
@@ -372,39 +329,39 @@ class RecentMatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
     is_told: bool
 
 
-class RecentIs(_Said, frozen=True, array_like=True, gc=False, tag="recent_is"):
-    """What is new, the oldest first; `last` is the number to ask with next time."""
+class RecentReply(_Body, frozen=True, array_like=True, gc=False, tag="recent_is"):
+    """The new events and matches, the oldest first; `last` is the number to ask with next time."""
 
     last: int
     events: tuple[RecentEvent, ...]
     matches: tuple[RecentMatch, ...]
 
 
-Word: TypeAlias = (
-    Outcome | BrokersAre | BrokerStatus | SubscriptionsAre | DeadLettersAre | JournalIs | SchemaIs | ProgressIs
-    | StreamsAre | HistoryIs | ViewIs | FollowedIs | RecentIs
+ResponseBody: TypeAlias = (
+    Outcome | BrokersReply | BrokerStatus | SubscriptionsReply | DeadLettersReply | JournalReply | SchemaReply
+    | ProgressReply | StreamsReply | HistoryReply | ViewReply | FollowedReply | RecentReply
 )  # fmt: skip
 
 
 # -- messages ----------------------------------------------------------------------------------------------------------
 
 
-class Ask(Message, frozen=True, array_like=True, gc=False, tag="ask"):
-    """A client asks."""
+class Request(Message, frozen=True, array_like=True, gc=False, tag="ask"):
+    """A request of a client."""
 
     request: int
-    what: Question
+    what: RequestBody
 
 
-class Told(Message, frozen=True, array_like=True, gc=False, tag="told"):
-    """A broker answers."""
+class Response(Message, frozen=True, array_like=True, gc=False, tag="told"):
+    """The response of a broker."""
 
     request: int
-    word: Word
+    word: ResponseBody
 
 
 class Notification(Message, frozen=True, array_like=True, gc=False, tag="notification"):
-    """An event, and for which names of this client; to be acknowledged or rejected where they are durable."""
+    """An event, and the names of this client that it is for. Durable ones must acknowledge or reject it."""
 
     event: EventKey
     names: tuple[str, ...]
@@ -413,7 +370,7 @@ class Notification(Message, frozen=True, array_like=True, gc=False, tag="notific
 
 
 class Ended(Message, frozen=True, array_like=True, gc=False, tag="ended"):
-    """Nothing more comes for a name here. `moved`: locate it, and be present there; else it is over."""
+    """The end of notifications for a name at this broker. `moved`: locate it and attach there; else it is over."""
 
     name: str
     reason: str
@@ -421,11 +378,11 @@ class Ended(Message, frozen=True, array_like=True, gc=False, tag="ended"):
 
 
 class GoAway(Message, frozen=True, array_like=True, gc=False, tag="close_soon"):
-    """This broker stops: go to another one. It answers what it was asked before, and closes."""
+    """The announcement that this broker stops: it answers earlier requests, and closes. Go to another one."""
 
     reason: str
     others: tuple[str, ...]
 
 
-FROM_CLIENTS = (Ask,)
-TO_CLIENTS = (Told, Notification, Ended, GoAway)
+FROM_CLIENTS = (Request,)
+TO_CLIENTS = (Response, Notification, Ended, GoAway)

@@ -1,8 +1,8 @@
-"""How a connection begins: who speaks, and in which version.
+"""The handshake: the first messages of a connection, which name both sides and choose the version.
 
-Whoever dials says `Hello` with the versions that it speaks; the other side chooses the highest that both know
-(`Welcome`), or says why it will not (`HelloRejected`) and closes. These frames have version 1 for ever, so that any two
-sides understand each other at least so far. All later frames carry the version that was chosen.
+The side that dials sends `Hello` with the versions that it speaks. The other side chooses the highest that both know
+(`Welcome`), or sends the reason why not (`HelloRejected`) and closes. These frames have version 1 for ever, so that any
+two releases understand each other so far. All later frames carry the version that was chosen.
 
     version 1   one message in a frame
     version 2   an array of messages in a frame
@@ -13,7 +13,7 @@ from __future__ import annotations
 from meetpoint.api.ids import Peer
 from meetpoint.api.messages import Message
 
-__all__ = ["HANDSHAKE_VERSION", "SPOKEN", "Hello", "HelloRejected", "IAm", "Welcome"]
+__all__ = ["HANDSHAKE_VERSION", "SPOKEN", "Hello", "HelloRejected", "NewIncarnation", "Welcome"]
 
 HANDSHAKE_VERSION = 1
 SPOKEN = (1, 2)
@@ -21,21 +21,21 @@ SPOKEN = (1, 2)
 
 
 class Hello(Message, frozen=True, array_like=True, gc=False, tag="hello"):
-    """The first words of whoever dials: a broker, which says who it is, or a client."""
+    """The first message of the side that dials: a broker, with its identity, or a client."""
 
     speaks: tuple[int, int]
     network: str
     """The network's name; empty for a client that takes any."""
     peer: Peer | None = None
     client: str = ""
-    """A client's own name: the owner of its subscriptions, where it says no other."""
+    """A client's name: the owner of its subscriptions, unless they name another."""
     token: str = ""
     way: str = ""
-    """A broker's overlay, scheme and settings, as all brokers of a network must have them."""
+    """A broker's overlay, scheme and settings, which all brokers of a network must share."""
 
 
 class Welcome(Message, frozen=True, array_like=True, gc=False, tag="welcome"):
-    """The version that is spoken from now on, and who has been reached."""
+    """The version of all later frames, and the broker that was reached."""
 
     version: int
     network: str
@@ -45,13 +45,13 @@ class Welcome(Message, frozen=True, array_like=True, gc=False, tag="welcome"):
 
 
 class HelloRejected(Message, frozen=True, array_like=True, gc=False, tag="unwelcome"):
-    """The last words before the connection is closed. `retry`: the same may be welcome later."""
+    """The last message before the connection is closed. `retry`: the same hello may be accepted later."""
 
     reason: str
     retry: bool
 
 
-class IAm(Message, frozen=True, array_like=True, gc=False, tag="iam"):
-    """A broker has come to a new incarnation: what it says after this, it says as that."""
+class NewIncarnation(Message, frozen=True, array_like=True, gc=False, tag="iam"):
+    """The new incarnation of a broker: its later messages on this connection are of that one."""
 
     peer: Peer

@@ -1,9 +1,10 @@
-"""Whether an event of history came before, under another key.
+"""Dedup of history: finds events that were accepted twice, under two keys.
 
 A publisher that gets no answer publishes an event again, maybe at another broker, and both may be accepted: under two
-keys, and one id. Homes tell a subscriber of one of them, as they remember ids for two minutes; after that an id may be
-used for another event. Who reads history does alike: what has the id of an event that was accepted shortly before is
-that event again, and so is, whenever it was accepted, what has its publisher and sequence too; all else is another one.
+keys, and one id. Homes notify a subscriber of one of them, since they remember ids for two minutes; after that an id
+may be used for another event. A reader of history decides in the same way. An event with the id of one that was
+accepted shortly before is that event again. So is, whenever it was accepted, an event with the same publisher and
+sequence too. All others are different events.
 """
 
 from __future__ import annotations
@@ -19,28 +20,28 @@ __all__ = ["HistoryDedup"]
 
 
 PER_ID_MAX: Final = 100
-"""How many events under one id are remembered, the last ones."""
+"""The number of events under one id that are remembered, the last ones."""
 
 _Came = tuple[str, int, int]
 """Publisher, sequence, moment of acceptance."""
 
 
 class HistoryDedup:
-    """What came, by id; no more than the last so many ids, where there is a limit."""
+    """The events that came, by id, of at most the `most` ids that came last."""
 
     def __init__(self, most: int | None = None) -> None:
         self._most = most
         self._came: OrderedDict[Hashable, tuple[_Came, ...]] = OrderedDict()
 
     def knows(self, id_: Hashable, event: Event, at_us: int) -> bool:
-        """Whether an event came already. `id_` is its id, together with whatever else tells ids apart."""
+        """Return whether an event came already. `id_` is its id, with what else tells ids apart, such as a tenant."""
         return any(
             (publisher, sequence) == (event.publisher, event.sequence) or abs(at_us - came_us) <= SAME_ID_US
             for publisher, sequence, came_us in self._came.get(id_, ())
         )
 
     def note(self, id_: Hashable, event: Event, at_us: int) -> None:
-        """An event came."""
+        """Remember an event."""
         came = *self._came.get(id_, ()), (event.publisher, event.sequence, at_us)
         self._came[id_] = came[-PER_ID_MAX:]
         self._came.move_to_end(id_)

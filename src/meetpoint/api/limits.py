@@ -8,8 +8,8 @@ __all__ = ["EVENT_BYTES_MAX", "SAME_ID_US", "SECOND_US", "WINDOW_MAX"]
 
 SECOND_US = 1_000_000
 WINDOW_MAX = 100_000
-"""How many notifications wait for their acknowledgement, whatever a subscriber says."""
+"""The most notifications that wait for acknowledgement, even if a subscriber wants more."""
 EVENT_BYTES_MAX: Final = 256 << 10
-"""The largest event, in bytes: a message carries it, and what else is said with it."""
+"""The size of the largest event, in bytes: it fits into a message with the other fields."""
 SAME_ID_US: Final = 120 * SECOND_US
-"""Within this time two events under one id are one."""
+"""The dedup window: within it, two events with one id are one."""

@@ -1,8 +1,8 @@
 """The base of all messages, between nodes and between clients and brokers.
 
-A message is a frozen struct, on the wire an array that begins with its tag, so that fields may be added at the end with
-defaults: an older reader skips them, a newer one fills them in. Ids are bytes. A `Query` carries the number its sender
-gave it, and the `Reply` carries it back; `Runtime.ask` keeps the two together.
+A message is a frozen struct, on the wire an array that begins with its tag. Fields may be added at the end with
+defaults: an older reader skips them, a newer one fills them in. Ids are bytes. A `Query` carries its sender's number,
+and the `Reply` carries that back; `Runtime.ask` pairs the two.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["Message", "Query", "Reply"]
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Any message. Each kind has a `tag` of its own, short, and unique among all parts of a network."""
+    """The base of messages. Each kind has a short `tag`, unique among all parts of a network."""
 
 
 class Query(Message, frozen=True, array_like=True, gc=False):
@@ -23,6 +23,6 @@ class Query(Message, frozen=True, array_like=True, gc=False):
 
 
 class Reply(Message, frozen=True, array_like=True, gc=False):
-    """The answer to a query, with the query's number."""
+    """The reply to a query, with the query's number."""
 
     request: int

@@ -1,4 +1,4 @@
-"""Requests that a client makes of its broker."""
+"""Requests that a client sends and a broker hands to its node."""
 
 from __future__ import annotations
 
@@ -8,44 +8,25 @@ import msgspec
 
 from meetpoint.api.ids import EventKey
 
-__all__ = [
-    "Acknowledge",
-    "Attach",
-    "Declare",
-    "Detach",
-    "Forget",
-    "Leave",
-    "Lifetime",
-    "Locate",
-    "Lookup",
-    "Publish",
-    "Reject",
-    "RequestOf",
-    "Subscribe",
-    "SubscriptionOptions",
-    "Unsubscribe",
-    "Update",
-]
-
 Lifetime: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**60)]
 """Microseconds that something lasts: up to 36,000 years, such that any time plus a lifetime is a time."""
 
 
 class SubscriptionOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How a subscription is kept, beside its filter. It does not matter to which events match."""
+    """The options of a subscription beside its filter. They do not change which events match."""
 
     durable: bool = True
-    """Whether what matches waits on disk until it is acknowledged; otherwise it comes at most once."""
+    """Whether matching events wait on disk until they are acknowledged; otherwise they come at most once."""
     owner: str = ""
     labels: tuple[tuple[str, str], ...] = ()
     lifetime_us: Lifetime | None = None
-    """How long it lasts from now on; None: until it is ended."""
+    """The lifetime from now on; None: until it is unsubscribed."""
     paused: bool = False
-    """What matches waits, and is not notified."""
+    """Whether matching events wait without notifications."""
 
 
 class Subscribe(msgspec.Struct, frozen=True, array_like=True, tag="subscribe", gc=False):
-    """Hold a filter under a name that is the client's choice, so that it may ask again without harm."""
+    """Hold a filter under a name that the client chose, so that it may send the request again without harm."""
 
     name: str
     filter: str
@@ -53,13 +34,13 @@ class Subscribe(msgspec.Struct, frozen=True, array_like=True, tag="subscribe", g
 
 
 class Update(msgspec.Struct, frozen=True, array_like=True, tag="update", gc=False):
-    """Replace the filter of a subscription, or what else is said of it; None leaves it as it is."""
+    """Change the filter or options of a subscription; None leaves each as it is."""
 
     name: str
     filter: str | None = None
     labels: tuple[tuple[str, str], ...] | None = None
     lifetime_us: Lifetime | None = None
-    """Counted from now on; 0: until it is ended."""
+    """The lifetime from now on; 0: until it is unsubscribed."""
     paused: bool | None = None
 
 
@@ -70,10 +51,10 @@ class Unsubscribe(msgspec.Struct, frozen=True, array_like=True, tag="unsubscribe
 
 
 class Publish(msgspec.Struct, frozen=True, array_like=True, tag="publish", gc=False):
-    """Publish an event, as MessagePack (`language.event_msgpack`).
+    """Publish an event, as MessagePack (`language.events.msgpack`).
 
-    `after` is the last event that the same publisher had acknowledged by another broker: this one is taken only when
-    that one has reached its subscribers, or a bound is over, so that a publisher that moves keeps its order.
+    `after` is the last event of the same publisher that another broker acknowledged. The broker takes this one only
+    when that one has reached its subscribers, or a bound is over, so that a publisher that moves keeps its order.
     """
 
     event: bytes
@@ -81,57 +62,57 @@ class Publish(msgspec.Struct, frozen=True, array_like=True, tag="publish", gc=Fa
 
 
 class Acknowledge(msgspec.Struct, frozen=True, array_like=True, tag="acknowledge", gc=False):
-    """The subscribers of these names have what a `Notify` effect brought."""
+    """Acknowledge an event for the subscriptions of these names."""
 
     event: EventKey
     names: tuple[str, ...]
 
 
 class Reject(msgspec.Struct, frozen=True, array_like=True, tag="reject", gc=False):
-    """The subscribers of these names could not use what a `Notify` effect brought: it comes again, later."""
+    """Reject an event for the subscriptions of these names: it comes again, later."""
 
     event: EventKey
     names: tuple[str, ...]
     reason: str = ""
     final: bool = False
-    """It does not come again: it is a dead letter at once."""
+    """Whether it becomes a dead letter at once, and does not come again."""
 
 
 class Attach(msgspec.Struct, frozen=True, array_like=True, tag="present", gc=False):
-    """Someone takes notifications of a name from now on, at most `window` of them before the first is acknowledged."""
+    """Take notifications of a name from now on, at most `window` of them before the first is acknowledged."""
 
     name: str
     window: int
 
 
 class Detach(msgspec.Struct, frozen=True, array_like=True, tag="absent", gc=False):
-    """Nobody takes notifications of a name any more: what was notified and not acknowledged waits again."""
+    """Take no more notifications of a name: notified events without an acknowledgement wait again."""
 
     name: str
 
 
 class Locate(msgspec.Struct, frozen=True, array_like=True, tag="locate", gc=False):
-    """Which broker hosts the subscription of a name."""
+    """Locate the broker that hosts the subscription of a name."""
 
     name: str
 
 
 class Forget(msgspec.Struct, frozen=True, array_like=True, tag="forget", gc=False):
-    """A dead letter is not wanted any more."""
+    """Delete a dead letter."""
 
     event: EventKey
     within: str = ""
-    """Only by subscriptions whose names begin so; empty: by all."""
+    """Delete it only for subscriptions whose names begin so; empty: for all."""
 
 
 class Declare(msgspec.Struct, frozen=True, array_like=True, tag="declare", gc=False):
-    """The schema of the network shall have these attributes too (YAML, `language.schema_yaml`)."""
+    """Add attributes to the schema of the network (YAML, `language.schema.yaml`)."""
 
     schema: str
 
 
 class Lookup(msgspec.Struct, frozen=True, array_like=True, tag="lookup", gc=False):
-    """Which node is responsible for a key."""
+    """Look up the node that is responsible for a key."""
 
     key: bytes
 
@@ -140,7 +121,7 @@ class Leave(msgspec.Struct, frozen=True, array_like=True, tag="leave", gc=False)
     """Hand everything over and go."""
 
 
-RequestOf: TypeAlias = (
+NodeRequest: TypeAlias = (
     Subscribe
     | Update
     | Unsubscribe

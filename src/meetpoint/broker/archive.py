@@ -19,7 +19,15 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from meetpoint.api.client_messages import EVERYTHING, History, HistoryIs, Stream, Streams, StreamsAre, Word
+from meetpoint.api.client_messages import (
+    EVERYTHING,
+    HistoryReply,
+    HistoryRequest,
+    ResponseBody,
+    Stream,
+    StreamsReply,
+    StreamsRequest,
+)
 from meetpoint.api.ids import EventKey, HomeId
 from meetpoint.api.outcomes import Refused
 from meetpoint.archive import AcceptedEvent, Archive, ArchiveError
@@ -171,22 +179,22 @@ class ArchiveQueries:
         self._pages = ArchiveReader(archive.folder)
         self._clients = clients
         self._queue = FairQueue(READERS_MAX)
-        clients.query_handlers[Streams] = self._streams
-        clients.query_handlers[History] = self._history
+        clients.query_handlers[StreamsRequest] = self._streams
+        clients.query_handlers[HistoryRequest] = self._history
 
-    def _streams(self, session: Session, request: int, what: Streams) -> None:
+    def _streams(self, session: Session, request: int, what: StreamsRequest) -> None:
         here = {(home, stream): Stream(bytes(home), stream, True, last, archived)
                 for home, stream, last, archived in self._node.archived()}  # fmt: skip
 
-        def work() -> Word:
+        def work() -> ResponseBody:
             found = {key: Stream(bytes(key[0]), key[1], False, last, last)
                      for key, last in self._pages.streams().items()}  # fmt: skip
             found |= here
-            return StreamsAre(self._id, tuple(found[key] for key in sorted(found)))
+            return StreamsReply(self._id, tuple(found[key] for key in sorted(found)))
 
         self._read(session, request, work)
 
-    def _history(self, session: Session, request: int, what: History) -> None:
+    def _history(self, session: Session, request: int, what: HistoryRequest) -> None:
         try:
             wanted = _wanted(what.filter, session.policy)
         except FilterError as error:
@@ -195,20 +203,20 @@ class ArchiveQueries:
         key = HomeId(what.home), what.stream
         here = {(home, stream): archived for home, stream, _, archived in self._node.archived()}
 
-        def work() -> Word:
+        def work() -> ResponseBody:
             # Nothing is said of what is on its way to the archive, be it another broker's.
             upto = min(what.upto, here[key] if key in here else self._pages.streams().get(key, 0))
             if upto <= what.after:
-                return HistoryIs((), what.after)
+                return HistoryReply((), what.after)
             rows, reached = self._pages.page(key, what.after, upto, what.since_us, wanted)
-            return HistoryIs(tuple((row.number, row.at_us, row.content) for row in rows), reached)
+            return HistoryReply(tuple((row.number, row.at_us, row.content) for row in rows), reached)
 
         self._read(session, request, work)
 
-    def _read(self, session: Session, request: int, work: Callable[[], Word]) -> None:
+    def _read(self, session: Session, request: int, work: Callable[[], ResponseBody]) -> None:
         self._queue.read(session, request, lambda: self._found(work))
 
-    def _found(self, work: Callable[[], Word]) -> Word:
+    def _found(self, work: Callable[[], ResponseBody]) -> ResponseBody:
         """Run a query, in a thread; return its answer, or the refusal where it fails."""
         try:
             return work()

@@ -41,7 +41,7 @@ from meetpoint.broker.transport.connection import FlushScheduler
 from meetpoint.broker.transport.sockets import listen_at
 from meetpoint.broker.transport.tls import TlsPolicy
 from meetpoint.catalog import make_codec, make_node
-from meetpoint.errors import MeetpointError
+from meetpoint.errors import MeetpointError, need_extra
 from meetpoint.node.cluster.directory import PREFIX
 from meetpoint.node.node import Node
 from meetpoint.node.runtime.inputs import ContactsFound, Started
@@ -215,7 +215,8 @@ class Broker:
 
     async def _open_admin(self) -> None:
         if self.config.admin_address is not None:
-            from meetpoint.broker.admin import Admin  # which needs aiohttp
+            need_extra("broker")
+            from meetpoint.broker.admin import Admin
 
             self._admin = Admin(
                 self.config, self.counts, self._clients.authorizer, self.refusals,

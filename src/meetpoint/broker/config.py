@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from meetpoint.api.frames import FRAME_MAX
+from meetpoint.api.codec import FRAME_MAX
 from meetpoint.api.handshake import SPOKEN
 from meetpoint.catalog import NetworkConfig, network_signature, read_scheme
 from meetpoint.errors import MeetpointError, SchemaError
@@ -124,7 +124,7 @@ class Archiving(msgspec.Struct, frozen=True, kw_only=True):
 
     folder: str | None = None
     """The folder for Parquet files of what was accepted, by the hour; without one there are none. Brokers of a network
-    may share one. It needs `pip install 'meetpoint[arrow]'`."""
+    may share one."""
     flush_s: Seconds = 1.0
     """How often files are written."""
     rows: Count = 50_000

@@ -190,10 +190,8 @@ def open_archive(config: BrokerConfig, name: str) -> Archive | None:
     """Open the archive of a broker, if its configuration names a folder."""
     if config.archive.folder is None:
         return None
-    try:
-        from meetpoint.archive import Archive
-    except ImportError:
-        raise BrokerError("archive.folder: an archive needs pyarrow; pip install 'meetpoint[arrow]'") from None
+    from meetpoint.archive import Archive
+
     writer = hashlib.sha256(name.encode()).hexdigest()[:16]
     return Archive.open(config.archive.folder, config.network, writer)
 

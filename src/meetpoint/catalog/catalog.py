@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, get_args, get_origin
 import msgspec
 
 from meetpoint.api.codec import Codec
-from meetpoint.api.handshake import IAm
+from meetpoint.api.handshake import NewIncarnation
 from meetpoint.api.ids import Peer
 from meetpoint.api.messages import Message
 from meetpoint.errors import SetupError
@@ -169,7 +169,7 @@ def make_codec() -> Codec:
 
 def make_link_codec() -> Codec:
     """Return the codec of brokers that speak over sockets: all messages and the handshake."""
-    return Codec((*_KINDS, IAm))
+    return Codec((*_KINDS, NewIncarnation))
 
 
 def make_node(config: NetworkConfig, me: Peer, seed: int, codec: Codec) -> Node:

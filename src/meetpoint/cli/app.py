@@ -30,7 +30,7 @@ from meetpoint.cli.network.why import why
 from meetpoint.cli.output.streams import EXIT_REFUSED, EXIT_STOPPED, print_error
 from meetpoint.cli.pipeline.commands import pipeline_app
 from meetpoint.cli.pipeline.spark_command import spark_message
-from meetpoint.errors import FilterError, MeetpointError
+from meetpoint.errors import FilterError, MeetpointError, optional_imports
 
 __all__ = ["LabGroup", "app", "main"]
 
@@ -104,7 +104,8 @@ def main() -> None:
 def _run() -> int:
     """Invoke a command without Typer's own handling of errors, which has other exit codes for pipes and Ctrl-C."""
     try:
-        code = _invoke()
+        with optional_imports():
+            code = _invoke()
         sys.stdout.flush()  # here, so that what it raises is told like the rest
         return code
     except FilterError as error:

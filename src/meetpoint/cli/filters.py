@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from meetpoint.cli.options import LOCAL, AsJson, Master, SchemaFile, Settings, need_arrow, read_schema, read_settings
+from meetpoint.cli.options import LOCAL, AsJson, Master, SchemaFile, Settings, read_schema, read_settings
 from meetpoint.cli.output.streams import QuietConsole, finish, print_error, print_json, print_note
 from meetpoint.cli.pipeline.spark_command import need_spark, spark_session, waiting
 from meetpoint.errors import EventError
@@ -49,7 +49,6 @@ def match(
     rejects: RejectsFile = None,
 ) -> None:
     """Which subscription accepts which event: a row per pair, with the columns event and subscription."""
-    need_arrow()
     from meetpoint.cli.output.files import RejectFile, TableFile, refuse_overlap
     from meetpoint.cli.output.streams import progress
     from meetpoint.matching.jobs import Mismatch, count_mismatches, load_events, load_subscriptions, matches
@@ -102,7 +101,6 @@ def lint(
     as_json: AsJson = False,
 ) -> None:
     """What is odd about subscriptions: refused, duplicate, covered, never or always true, outside the schema."""
-    need_arrow()
     from meetpoint.cli.output.files import RejectFile, refuse_overlap
     from meetpoint.cli.output.streams import lint_to_dict, show_lint
     from meetpoint.matching.jobs import lint_rows
@@ -136,7 +134,6 @@ def backtest(
     as_json: AsJson = False,
 ) -> None:
     """What a filter would have done on history: hits, when, on what, and what nearly fired."""
-    need_arrow()
     from meetpoint.archive import is_archive, read_archive
     from meetpoint.cli.output.files import RejectFile, refuse_overlap
     from meetpoint.cli.output.streams import progress, show_backtest
@@ -194,7 +191,6 @@ def _backtest_on_spark(
 
 def schema_infer(events: EventFile, out: OutFile = "-", rejects: RejectsFile = None) -> None:
     """A schema in YAML that all the events conform to."""
-    need_arrow()
     from meetpoint.archive import is_archive, read_archive
     from meetpoint.cli.output.files import RejectFile, refuse_overlap, write_text
     from meetpoint.language import Schema

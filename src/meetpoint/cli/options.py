@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-
-from meetpoint.errors import SetupError
 
 if TYPE_CHECKING:
     from meetpoint.language import Schema
@@ -22,7 +19,6 @@ __all__ = [
     "SchemaFile",
     "Settings",
     "TokenKeys",
-    "need_arrow",
     "read_schema",
     "read_settings",
 ]
@@ -66,12 +62,3 @@ def read_settings(given: list[str] | None, option: str = "--config") -> dict[str
             raise typer.BadParameter(f"{text!r} is no setting; write KEY=VALUE.", param_hint=option)
         settings[key.strip()] = value
     return settings
-
-
-def need_arrow() -> None:
-    """Raise SetupError where pyarrow or numpy is missing, for commands that read or write tables."""
-    for package in ("pyarrow", "numpy"):
-        if find_spec(package) is None:
-            raise SetupError(
-                f"{package} is not installed, which this command needs; run: pip install 'meetpoint[arrow]'"
-            )

@@ -1,5 +1,6 @@
 """The client: publish and subscribe from Python, with asyncio (`connect`) or without (`connect_sync`)."""
 
+from meetpoint.api.ids import EventId
 from meetpoint.client.delivery import Delivery
 from meetpoint.client.errors import ConnectionLostError, NetworkError, RefusedError
 from meetpoint.client.network import Network, connect
@@ -9,6 +10,7 @@ from meetpoint.client.sync import SyncDelivery, SyncNetwork, SyncSubscription, c
 __all__ = [
     "ConnectionLostError",
     "Delivery",
+    "EventId",
     "Network",
     "NetworkError",
     "RefusedError",

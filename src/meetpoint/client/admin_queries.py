@@ -1,8 +1,8 @@
-"""Questions to brokers: to any of them, or to all.
+"""Queries about brokers and their contents: to any of them, or to all.
 
-A broker that does not answer makes an answer about all of them incomplete. One that restarts will answer soon, and one
-that has just left will soon be listed no more, so that all are asked again for as long as is waited. Then it is an
-error that names the broker, unless the caller says that a part will do: who says so is not made to wait.
+A broker that does not answer leaves a query of all brokers incomplete. A broker that restarts will answer soon, and one
+that has just left will soon be listed no more, so all are asked again until the client's timeout. Then an error names
+the broker, unless the caller accepts a partial result: such a query is sent once and does not wait.
 """
 
 from __future__ import annotations
@@ -13,96 +13,72 @@ from typing import TypeVar
 
 import msgspec
 
+from meetpoint.api import client_messages as messages
 from meetpoint.api.client_messages import (
     Broker,
-    Brokers,
-    BrokersAre,
     BrokerStatus,
-    DeadLetterInfo,
-    DeadLetters,
-    DeadLettersAre,
-    Discard,
-    Follow,
-    Followed,
-    FollowedIs,
-    Held,
-    History,
-    HistoryIs,
-    Journal,
+    HostedSubscription,
     JournalEntry,
-    JournalIs,
-    ProgressIs,
-    ProgressOf,
-    Question,
-    SchemaIs,
-    SchemaOf,
-    Status,
-    Streams,
-    StreamsAre,
-    Subscriptions,
-    SubscriptionsAre,
-    View,
-    ViewIs,
-    Word,
+    RequestBody,
+    ResponseBody,
 )
-from meetpoint.api.ids import EventKey, Peer
+from meetpoint.api.ids import EventId, EventKey, Peer
 from meetpoint.api.outcomes import Located, Refused, Stored
 from meetpoint.api.requests import Declare, Locate
-from meetpoint.client.backoff import Backoff
+from meetpoint.client.arguments import labels_of
 from meetpoint.client.connection import Connection
-from meetpoint.client.connection_pool import ConnectionPool
+from meetpoint.client.connection_pool import Backoff, ConnectionPool
 from meetpoint.client.errors import NetworkError, RefusedError
-from meetpoint.client.subscription_options import labels_of
 from meetpoint.language.events.event import Event
 from meetpoint.language.events.msgpack import from_msgpack
 from meetpoint.language.schema.schema import Schema
 from meetpoint.language.schema.sources import read_schema, write_schema
 
-__all__ = ["AdminQueries", "DeadLetter"]
+__all__ = ["AdminQueries", "DeadLetter", "plain_id"]
 
 BROKER_S = 5.0
-"""How long one of all brokers may take."""
+"""The time that each broker has, where all are asked."""
 
-W = TypeVar("W", bound=Word)
+W = TypeVar("W", bound=ResponseBody)
 R = TypeVar("R")
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """A dead letter: an event that a subscriber did not take, at which broker it lies, and why."""
+    """An event that a subscriber did not take, the broker that keeps it, and the reason."""
 
     broker: Peer
     key: EventKey
     names: tuple[str, ...]
-    """The subscriptions that it was for."""
+    """The subscriptions that did not take it."""
     event: Event
     reason: str
     at_us: int
-    """When it became one: microseconds since 1970, by its broker's clock."""
+    """The time when it became a dead letter: microseconds since 1970, by its broker's clock."""
 
 
 class AdminQueries:
-    """What a client asks."""
+    """The queries of a client: the half of `Network` that neither publishes nor subscribes."""
 
-    def __init__(self, links: ConnectionPool, timeout_s: float) -> None:
-        self._links = links
-        self._timeout_s = timeout_s
+    def __init__(self, connections: ConnectionPool, timeout_s: float) -> None:
+        self.connections = connections
+        self.timeout_s = timeout_s
 
     # -- any broker ----------------------------------------------------------------------------------------------------
 
-    async def any(self, what: Question, wanted: type[W]) -> W:
-        """Ask the broker that is connected, or another, again while that helps."""
+    async def query(self, what: RequestBody, wanted: type[W]) -> W:
+        """Query the connected broker, or another one, again until the timeout."""
 
         async def ask() -> W:
-            return await _ask(await self._links.main(), what, wanted)
+            return await _ask(await self.connections.main(), what, wanted)
 
-        return await self._patiently(ask)
+        return await self._retried(ask)
 
-    async def _patiently(self, ask: Callable[[], Awaitable[R]]) -> R:
-        """Ask again while that helps, for as long as is waited."""
+    async def _retried(self, ask: Callable[[], Awaitable[R]]) -> R:
+        """Repeat a query until it succeeds, a broker refuses it, or the timeout is over."""
         backoff = Backoff()
         problem = "no broker could be asked"
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self.timeout_s):
                 while True:
                     try:
                         return await ask()
@@ -112,49 +88,67 @@ class AdminQueries:
                         problem = str(error)
                     await backoff.wait()
         except TimeoutError:
-            raise NetworkError(f"not done within {self._timeout_s:g} s: {problem}; try again later") from None
+            raise NetworkError(f"not done within {self.timeout_s:g} s: {problem}; try again later") from None
 
     async def locate_once(self, name: str) -> Located:
-        """Where a subscription is, if that can be known now."""
-        return await _ask(await self._links.main(), Locate(name), Located)
+        """Return which broker hosts a durable subscription, with one try: NetworkError where that is not known now."""
+        return await _ask(await self.connections.main(), Locate(name), Located)
 
     async def locate(self, name: str) -> Located:
-        """Where a subscription is."""
-        return await self.any(Locate(name), Located)
+        """Return which broker hosts a durable subscription, and its filter."""
+        return await self.query(Locate(name), Located)
 
     async def brokers(self) -> list[Broker]:
-        """All brokers, as far as the connected one knows."""
-        return list((await self.any(Brokers(), BrokersAre)).brokers)
+        """Return all brokers, as far as the connected one knows."""
+        return list((await self.query(messages.BrokersRequest(), messages.BrokersReply)).brokers)
 
     async def declare(self, schema: str | Schema) -> None:
-        """Add attributes to the network's schema."""
+        """Add attributes to the network's schema (YAML, or a Schema); those that it has may not change.
+
+        Raises SchemaError where the text is no schema, RefusedError where it contradicts the network's.
+
+        >>> await net.declare("attributes: {volume: integer}")  # doctest: +SKIP
+        """
         text = schema if isinstance(schema, str) else write_schema(schema)
         read_schema(text)
-        await self.any(Declare(text), Stored)
+        await self.query(Declare(text), Stored)
 
     async def schema(self) -> Schema | None:
-        """The network's schema, as the connected broker knows it."""
-        text = (await self.any(SchemaOf(), SchemaIs)).schema
+        """Return the network's schema, or None."""
+        text = (await self.query(messages.SchemaRequest(), messages.SchemaReply)).schema
         return read_schema(text) if text else None
 
     # -- all brokers ---------------------------------------------------------------------------------------------------
 
-    async def subscriptions(self, owner: str | None, labels: Mapping[str, str] | None, partial_ok: bool) -> list[Held]:
-        """All subscriptions, or those of an owner, or with some labels, by name."""
-        answers = await self.hosted(owner, labels, partial_ok)
+    async def subscriptions(
+        self, owner: str | None = None, labels: Mapping[str, str] | None = None, *, partial_ok: bool = False
+    ) -> list[HostedSubscription]:
+        """Return all subscriptions of the network by name: of one owner, with all of these labels.
+
+        All brokers are asked. Raises NetworkError where one does not answer in time, unless `partial_ok`.
+
+        >>> [each.name for each in await net.subscriptions("ann")]  # doctest: +SKIP
+        ['alerts']
+        """
+        answers = await self._hosted(owner, labels, partial_ok)
         return sorted((held for found in answers.values() for held in found or ()), key=lambda held: held.name)
 
-    async def hosted(
+    async def hosted(self) -> dict[Peer, list[HostedSubscription] | None]:
+        """Return the subscriptions that each broker hosts; None for a broker that does not answer."""
+        return await self._hosted(None, None, True)
+
+    async def _hosted(
         self, owner: str | None, labels: Mapping[str, str] | None, partial_ok: bool
-    ) -> dict[Peer, list[Held] | None]:
-        """The same, by the broker that hosts them."""
+    ) -> dict[Peer, list[HostedSubscription] | None]:
         wanted = labels_of(labels or {})
 
-        async def ask(link: Connection) -> list[Held]:
-            found: list[Held] = []
+        async def ask(connection: Connection) -> list[HostedSubscription]:
+            found: list[HostedSubscription] = []
             after = ""
             while True:
-                page = await _ask(link, Subscriptions(owner or "", wanted, after), SubscriptionsAre)
+                page = await _ask(
+                    connection, messages.SubscriptionsRequest(owner or "", wanted, after), messages.SubscriptionsReply
+                )
                 found += page.subscriptions
                 if not page.more or not page.subscriptions:
                     return found
@@ -162,15 +156,21 @@ class AdminQueries:
 
         return await self._each(ask, partial_ok)
 
-    async def dead_letters(self, name: str | None, partial_ok: bool) -> list[DeadLetter]:
-        """Events that were not taken, by any subscription or by one, the oldest first."""
+    async def dead_letters(self, name: str | None = None, *, partial_ok: bool = False) -> list[DeadLetter]:
+        """Return the events that subscribers did not take, of all subscriptions or of one, the oldest first.
 
-        async def ask(link: Connection) -> list[DeadLetter]:
+        All brokers are asked. Raises NetworkError where one does not answer in time, unless `partial_ok`.
+
+        >>> [(each.event.id, each.reason) for each in await net.dead_letters("alerts")]  # doctest: +SKIP
+        []
+        """
+
+        async def ask(connection: Connection) -> list[DeadLetter]:
             found: list[DeadLetter] = []
             after: EventKey | None = None
             while True:
-                page = await _ask(link, DeadLetters(name or "", after), DeadLettersAre)
-                found += (_letter(link.broker, letter) for letter in page.letters)
+                page = await _ask(connection, messages.DeadLettersRequest(name or "", after), messages.DeadLettersReply)
+                found += (_dead_letter(connection.broker, letter) for letter in page.letters)
                 if not page.more or not page.letters:
                     return found
                 after = page.letters[-1].event
@@ -179,106 +179,125 @@ class AdminQueries:
         return sorted((one for found in answers.values() for one in found or ()), key=lambda one: (one.at_us, one.key))
 
     async def discard(self, letter: DeadLetter) -> None:
-        """Forget a dead letter."""
-        await _ask(await self._links.to(letter.broker), Discard(letter.key), Stored)
+        """Delete a dead letter. Raises NetworkError where its broker cannot be reached."""
+        await _ask(await self.connections.to(letter.broker), messages.Discard(letter.key), Stored)
 
-    async def streams(self, partial_ok: bool = False) -> dict[Peer, StreamsAre]:
-        """How far the archive of every broker has come; NetworkError where one does not say so in time.
+    async def streams(self, partial_ok: bool = False) -> dict[Peer, messages.StreamsReply]:
+        """Return how far each broker's archive has come; NetworkError where one does not answer in time.
 
-        Where a part will do, those that do not answer at once are left out.
+        With `partial_ok`, brokers that do not answer at once are left out.
         """
-        answers = await self._each(lambda link: _ask(link, Streams(), StreamsAre), partial_ok)
+        answers = await self._each(
+            lambda connection: _ask(connection, messages.StreamsRequest(), messages.StreamsReply), partial_ok
+        )
         return {peer: told for peer, told in answers.items() if told is not None}
 
     async def progress(self, publisher: str) -> int:
-        """The highest sequence that any broker accepted of a publisher of batches."""
-        answers = await self._each(lambda link: _ask(link, ProgressOf(publisher), ProgressIs), partial_ok=False)
+        """Return the highest sequence that any broker accepted of a batch publisher, whose name begins with `batch/`.
+
+        All brokers are asked, and must answer: where a batch goes on may not be guessed.
+        """
+        answers = await self._each(
+            lambda connection: _ask(connection, messages.ProgressRequest(publisher), messages.ProgressReply),
+            partial_ok=False,
+        )
         return max((told.sequence for told in answers.values() if told is not None), default=0)
 
-    async def history(self, broker: Peer, what: History) -> HistoryIs:
-        """A page of a stream, from the archive of one broker."""
-        return await _ask(await self._links.to(broker), what, HistoryIs)
+    async def history(self, broker: Peer, what: messages.HistoryRequest) -> messages.HistoryReply:
+        """Read a page of a stream, from the archive of one broker."""
+        return await _ask(await self.connections.to(broker), what, messages.HistoryReply)
 
     async def status(self) -> dict[str, BrokerStatus | None]:
-        """By address, how each broker is; None of one that does not answer."""
-        answers = await self._once(lambda link: _ask(link, Status(), BrokerStatus))
+        """Return the status of each broker by address; None for one that does not answer."""
+        answers = await self._once(lambda connection: _ask(connection, messages.StatusRequest(), BrokerStatus))
         return {peer.address: answer for peer, answer in answers.items()}
 
-    async def every(
-        self, what: Callable[[Peer], Question], wanted: type[W], patience_s: float
+    async def ask_all(
+        self, what: Callable[[Peer], RequestBody], wanted: type[W], timeout_s: float = BROKER_S
     ) -> dict[Peer, W | None]:  # fmt: skip
-        """Ask each broker something, and wait so long; None of those that do not answer."""
-        return await self._once(lambda link: _ask(link, what(link.broker), wanted), patience_s)
+        """Send each broker a request of `api.client_messages`; None for one that takes longer than `timeout_s`.
 
-    # -- looking at the network ----------------------------------------------------------------------------------------
+        For tools that watch: what programs need has a method of its own.
+        """
+        return await self._once(lambda connection: _ask(connection, what(connection.broker), wanted), timeout_s)
 
-    async def views(self) -> dict[Peer, ViewIs | None]:
-        """What each broker's part of the overlay and the scheme looks like; None of one that does not answer."""
-        return await self._once(lambda link: _ask(link, View(), ViewIs))
+    # -- views and traces ----------------------------------------------------------------------------------------------
 
-    async def follow(self, id_: str, seconds: float) -> dict[Peer, Stored | None]:
-        """Have all brokers remember what is said and done about an event; None of one that does not answer."""
-        return await self._once(lambda link: _ask(link, Follow(id_, seconds), Stored))
+    async def views(self) -> dict[Peer, messages.ViewReply | None]:
+        """Return each broker's part of the overlay and the scheme; None for a broker that does not answer."""
+        return await self._once(lambda connection: _ask(connection, messages.ViewRequest(), messages.ViewReply))
 
-    async def followed(self, id_: str) -> dict[Peer, FollowedIs | None]:
-        """What all brokers have seen of an event that is followed; None of one that does not, or does not answer.
+    async def follow(self, id: str, seconds: float = 30.0) -> dict[Peer, Stored | None]:  # noqa: A002
+        """Have brokers record, for a while, the way of an event that will be published under this id."""
+        return await self._once(lambda connection: _ask(connection, messages.Follow(plain_id(id), seconds), Stored))
 
-        They are asked twice: what one knows to be about the event, others may have seen without knowing.
+    async def followed(self, id: str) -> dict[Peer, messages.FollowedReply | None]:  # noqa: A002
+        """Return what all brokers recorded of an event; None for one that did not, or does not answer.
+
+        Brokers are asked twice. The first answers name the threads of messages about the event; a broker may have seen
+        such a message without knowing which event it is about.
         """
         refusals: list[RefusedError] = []
 
-        async def ask(link: Connection, threads: tuple[bytes, ...]) -> FollowedIs:
+        async def ask(connection: Connection, threads: tuple[bytes, ...]) -> messages.FollowedReply:
             try:
-                return await _ask(link, Followed(id_, threads), FollowedIs)
+                return await _ask(connection, messages.FollowedRequest(plain_id(id), threads), messages.FollowedReply)
             except RefusedError as error:
                 refusals.append(error)
-                raise NetworkError(str(error)) from None  # others may know it
+                raise NetworkError(str(error)) from None  # not final: another broker may have recorded it
 
-        first = await self._once(lambda link: ask(link, ()))
+        first = await self._once(lambda connection: ask(connection, ()))
         told = [answer for answer in first.values() if answer is not None]
         if refusals and not told:
             raise refusals[0]
         threads = tuple(dict.fromkeys(each.thread for answer in told for each in answer.seen if each.thread))
-        return await self._once(lambda link: ask(link, threads)) if threads else first
+        return await self._once(lambda connection: ask(connection, threads)) if threads else first
 
-    async def journal(self, id_: str | None, key: EventKey | None, partial_ok: bool) -> list[JournalEntry]:
-        """What all brokers remember of an event, in the order of their clocks.
+    async def journal(
+        self, id: str | None = None, *, key: EventKey | None = None, partial_ok: bool = False  # noqa: A002
+    ) -> list[JournalEntry]:  # fmt: skip
+        """Return what brokers remember of an event by its id or its key: each step, in the order of their clocks.
 
-        Only the broker where it was published knows its id; all know its key.
+        All brokers are asked. Raises NetworkError where one does not answer in time, unless `partial_ok`.
+
+        >>> event_id = await net.publish({"price": 121})  # doctest: +SKIP
+        >>> [entry.step for entry in await net.journal(event_id)][0]  # doctest: +SKIP
+        'published'
         """
         keys = [] if key is None else [key]
-        lines: list[JournalEntry] = []
-        if id_ is not None:
-            lines = await self._lines(Journal(id_), partial_ok)
-            keys += [line.event for line in lines]
+        entries: list[JournalEntry] = []
+        if id is not None:
+            # only the broker where it was published knows the id; all know the key
+            entries = await self._journal_entries(messages.JournalRequest(plain_id(id)), partial_ok)
+            keys += [entry.event for entry in entries]
         for one in dict.fromkeys(keys):
-            lines += await self._lines(Journal("", one), partial_ok)
-        return sorted(dict.fromkeys(lines), key=lambda line: line.at_us)
+            entries += await self._journal_entries(messages.JournalRequest("", one), partial_ok)
+        return sorted(dict.fromkeys(entries), key=lambda entry: entry.at_us)
 
-    async def _lines(self, what: Journal, partial_ok: bool) -> list[JournalEntry]:
-        answers = await self._each(lambda link: _ask(link, what, JournalIs), partial_ok)
-        return [line for answer in answers.values() if answer is not None for line in answer.lines]
+    async def _journal_entries(self, what: messages.JournalRequest, partial_ok: bool) -> list[JournalEntry]:
+        answers = await self._each(lambda connection: _ask(connection, what, messages.JournalReply), partial_ok)
+        return [entry for answer in answers.values() if answer is not None for entry in answer.lines]
 
     async def _each(self, ask: Callable[[Connection], Awaitable[R]], partial_ok: bool) -> dict[Peer, R | None]:
-        """Ask all brokers until all have answered; once, and None of those that do not, where a part will do."""
+        """Query all brokers until all have answered; with `partial_ok` once, and None for those that do not."""
         if partial_ok:
             return await self._once(ask)
-        return await self._patiently(lambda: self._once(ask, all_must=True))
+        return await self._retried(lambda: self._once(ask, all_must=True))
 
     async def _once(
-        self, ask: Callable[[Connection], Awaitable[R]], patience_s: float = BROKER_S, *, all_must: bool = False
+        self, ask: Callable[[Connection], Awaitable[R]], timeout_s: float = BROKER_S, *, all_must: bool = False
     ) -> dict[Peer, R | None]:
-        """Ask all brokers at once; None of those that do not answer, unless all must."""
+        """Query all brokers concurrently; None for those that do not answer, unless all must."""
         problems: list[str] = []
 
         async def one(peer: Peer) -> R | None:
             try:
-                async with asyncio.timeout(patience_s):
-                    return await ask(await self._links.to(peer))
+                async with asyncio.timeout(timeout_s):
+                    return await ask(await self.connections.to(peer))
             except RefusedError:
                 raise
             except TimeoutError:
-                problems.append(f"broker {peer.address}: no answer within {patience_s:g} s")
+                problems.append(f"broker {peer.address}: no answer within {timeout_s:g} s")
             except NetworkError as error:
                 problems.append(str(error))
             return None
@@ -290,14 +309,19 @@ class AdminQueries:
         return dict(zip(peers, answers, strict=True))
 
 
-async def _ask(link: Connection, what: Question, wanted: type[W]) -> W:
-    word = await link.asked(what)
+async def _ask(connection: Connection, what: RequestBody, wanted: type[W]) -> W:
+    word = await connection.request(what)
     if isinstance(word, wanted):
         return word
     if isinstance(word, Refused):
-        raise NetworkError(f"broker {link.address}: {word.reason}") if word.retry else RefusedError(word.reason)
-    raise NetworkError(f"broker {link.address}: answered {type(word).__name__}, not {wanted.__name__}")
+        raise NetworkError(f"broker {connection.address}: {word.reason}") if word.retry else RefusedError(word.reason)
+    raise NetworkError(f"broker {connection.address}: answered {type(word).__name__}, not {wanted.__name__}")
 
 
-def _letter(broker: Peer, letter: DeadLetterInfo) -> DeadLetter:
+def _dead_letter(broker: Peer, letter: messages.DeadLetterInfo) -> DeadLetter:
     return DeadLetter(broker, letter.event, letter.names, from_msgpack(letter.content), letter.reason, letter.at_us)
+
+
+def plain_id(id_: str) -> str:
+    """Make an EventId the `str` that it is: encoders take no subclass."""
+    return str(id_) if isinstance(id_, EventId) else id_

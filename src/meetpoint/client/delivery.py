@@ -1,4 +1,4 @@
-"""An event as a subscriber gets it: the event, for which subscriptions it came, and what to say of it."""
+"""An event as a subscriber gets it, with the subscriptions that it matched and the ways to acknowledge it."""
 
 from __future__ import annotations
 
@@ -13,62 +13,50 @@ if TYPE_CHECKING:
     from meetpoint.client.connection import Connection
     from meetpoint.client.subscription import Subscription
 
-__all__ = ["Delivery"]
+__all__ = ["DeliveredEvent", "Delivery"]
 
 
-class Delivery:
-    """An event that matched. It is read like the event itself, or by attribute: `event["price"]`."""
+class DeliveredEvent:
+    """The readable part of a delivery: the event's fields, and its attributes as `event["price"]`."""
 
-    __slots__ = ("_link", "_subscription", "event", "is_settled", "key", "matched_by", "redelivered")
+    __slots__ = ("event", "key", "matched_by", "redelivered")
 
-    def __init__(
-        self, event: Event, key: EventKey, matched_by: tuple[str, ...], redelivered: bool,
-        subscription: Subscription, link: Connection | None,
-    ) -> None:  # fmt: skip
+    def __init__(self, event: Event, key: EventKey, matched_by: tuple[str, ...], redelivered: bool) -> None:
         self.event = event
         self.key = key
-        """Where it was published, and as which number there."""
+        """The place where the event was published, which brokers' journals name it by."""
         self.matched_by = matched_by
-        """The names of this client's subscriptions for which the broker brought it."""
+        """The names of this client's subscriptions that the event matched."""
         self.redelivered = redelivered
-        """Whether it may have come before. An event that is not marked has not."""
-        self.is_settled = False
-        """Whether it has been acknowledged or rejected."""
-        self._subscription = subscription
-        self._link = link
+        """Whether the event may have come before. An event without this mark has not."""
 
     @property
     def id(self) -> str:
-        """The event's id, which its publisher gave it."""
+        """The event's id, which its publisher chose."""
         return self.event.id
 
     @property
     def publisher(self) -> str:
-        """Who published it."""
+        """The name of the event's publisher."""
         return self.event.publisher
 
     @property
     def sequence(self) -> int:
-        """Its number among the publisher's events."""
+        """The event's number among those of its publisher."""
         return self.event.sequence
 
     @property
     def time(self) -> datetime:
-        """When it was published, by its publisher."""
+        """The time of the event, by its publisher's clock."""
         return self.event.time
 
     @property
     def attributes(self) -> dict[str, Value]:
-        """What filters see of it. Copy it before you change it: this client's other subscriptions have the same."""
+        """The attributes of the event. Copy them before you change them: other subscriptions share them."""
         return self.event.attributes
 
-    @property
-    def link(self) -> Connection | None:
-        """The connection that brought it; None where it is history."""
-        return self._link
-
     def get(self, name: str) -> Value:
-        """The value of an attribute by its dotted name; None where it is missing."""
+        """Return the value of an attribute by its dotted name (`order.price`), or None where the event has none."""
         return self.event.get(name)
 
     def __getitem__(self, name: str) -> Value:
@@ -77,14 +65,45 @@ class Delivery:
             raise KeyError(name)
         return value
 
+    def __repr__(self) -> str:
+        again = " redelivered" if self.redelivered else ""
+        return f"<{type(self).__name__} {self.id} {self.attributes} matched_by={', '.join(self.matched_by)}{again}>"
+
+
+class Delivery(DeliveredEvent):
+    """An event that matched a subscription, for asyncio."""
+
+    __slots__ = ("_connection", "_subscription", "is_acknowledged")
+
+    def __init__(
+        self, event: Event, key: EventKey, matched_by: tuple[str, ...], redelivered: bool,
+        subscription: Subscription, connection: Connection | None,
+    ) -> None:  # fmt: skip
+        super().__init__(event, key, matched_by, redelivered)
+        self.is_acknowledged = False
+        """Whether `ack` or `nack` was called. Then the subscriber is done with the event."""
+        self._subscription = subscription
+        self._connection = connection
+
+    @property
+    def connection(self) -> Connection | None:
+        """The connection that the event came by; None for an event of history."""
+        return self._connection
+
     async def ack(self) -> None:
-        """It is done: once this returns it does not come again. Nothing happens where that was said before."""
-        await self._subscription.settle(self, None)
+        """Acknowledge the event: once this returns, it is not delivered again. A second call does nothing.
+
+        Raises NetworkError if no broker has noted it within the client's timeout; then the event comes again.
+
+        >>> await event.ack()  # doctest: +SKIP
+        """
+        await self._subscription.acknowledge(self, None)
 
     async def nack(self, reason: str = "") -> None:
-        """It could not be used: it comes again later, and after some tries becomes a dead letter with this reason."""
-        await self._subscription.settle(self, reason)
+        """Reject the event: it comes again later, and after some tries becomes a dead letter with the `reason`.
 
-    def __repr__(self) -> str:
-        again = ", redelivered" if self.redelivered else ""
-        return f"<event {self.id} {self.attributes} for {', '.join(self.matched_by)}{again}>"
+        Raises NetworkError if no broker has noted it within the client's timeout.
+
+        >>> await event.nack("the database is away")  # doctest: +SKIP
+        """
+        await self._subscription.acknowledge(self, reason)

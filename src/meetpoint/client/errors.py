@@ -1,4 +1,4 @@
-"""What can go wrong between a client and the brokers."""
+"""Errors between a client and the brokers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class NetworkError(MeetpointError):
 
 
 class RefusedError(NetworkError):
-    """A broker said no, in its own words, and the same would be refused again."""
+    """A broker refused a request, with its reason; the same request would be refused again."""
 
 
 class ConnectionLostError(NetworkError):
-    """A connection broke before the answer came. What was asked may have been done; asking again does no harm."""
+    """The connection broke before the answer came. The request may have been done; sending it again does no harm."""

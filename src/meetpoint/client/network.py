@@ -1,4 +1,4 @@
-"""The face of the client: `async with connect("mp://localhost:7400") as net`."""
+"""A network of brokers as one asynchronous client sees it: `async with connect("mp://localhost:7400") as net`."""
 
 from __future__ import annotations
 
@@ -6,50 +6,50 @@ import asyncio
 import os
 import secrets
 from collections import deque
-from collections.abc import AsyncIterable, Callable, Generator, Iterable, Mapping
+from collections.abc import AsyncIterable, Generator, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TypeAlias
 
-from meetpoint.api.client_messages import Broker, BrokerStatus, FollowedIs, Held, JournalEntry, Question, ViewIs
-from meetpoint.api.ids import EventKey, Peer
-from meetpoint.api.outcomes import Located, Stored
+from meetpoint.api.ids import EventId, Peer
 from meetpoint.api.requests import SubscriptionOptions
-from meetpoint.client.admin_queries import BROKER_S, AdminQueries, DeadLetter, W
-from meetpoint.client.connection_pool import ConnectionPool
-from meetpoint.client.delivery import Delivery
-from meetpoint.client.dialer import Dialer, Token
+from meetpoint.client.admin_queries import AdminQueries, plain_id
+from meetpoint.client.arguments import Lifetime, labels_of, lifetime_us_of, moment_us_of, window_of
+from meetpoint.client.connection_pool import ConnectionPool, Dialer, Token
+from meetpoint.client.delivery import DeliveredEvent
 from meetpoint.client.errors import NetworkError, RefusedError
 from meetpoint.client.publisher import IN_FLIGHT, Publisher
 from meetpoint.client.replay import Replay
 from meetpoint.client.subscription import EPHEMERAL_WINDOW, WINDOW, Ack, Subscription
-from meetpoint.client.subscription_options import Lifetime, labels_of, lifetime_us_of, moment_us_of, window_of
-from meetpoint.errors import FilterError
 from meetpoint.language.events.event import Event
 from meetpoint.language.filters.explain import Explanation, explain
 from meetpoint.language.filters.filter import Filter, parse_filter
-from meetpoint.language.schema.schema import Schema
 
 __all__ = ["TIMEOUT_S", "Connecting", "Network", "Publishable", "connect"]
 
 TIMEOUT_S = 30.0
-"""How long brokers may take to do what is asked."""
+"""The time that brokers have to do what is asked."""
 
 Publishable: TypeAlias = Mapping[str, object] | Event
 """Attributes, around which the client puts the envelope; or a whole event, which keeps its own."""
 
 
-class Network:
-    """A network of brokers as one client sees it. Made by `connect`."""
+class Network(AdminQueries):
+    """A network of brokers as one client sees it. `connect` makes it.
 
-    def __init__(self, links: ConnectionPool, client: str, timeout_s: float, in_flight: int) -> None:
+    >>> async with connect("mp://localhost:7400", client="ann") as net:  # doctest: +SKIP
+    ...     sub = await net.subscribe("price > 120", durable="alerts")
+    ...     event_id = await net.publish({"symbol": "OTE", "price": 121})
+    ...     async for event in sub.events(timeout=1):
+    ...         print(event["symbol"], event["price"])
+    """
+
+    def __init__(self, connections: ConnectionPool, client: str, timeout_s: float, in_flight: int) -> None:
         self.client = client
         """The owner of this client's subscriptions."""
         self.publisher = f"{client or 'client'}-{secrets.token_hex(6)}"
         """The publisher of this client's events, another one each time it connects: its sequence begins with 1."""
-        self.links = links
-        self.timeout_s = timeout_s
-        self._asking = AdminQueries(links, timeout_s)
-        self._publishing = Publisher(links, timeout_s, in_flight)
+        super().__init__(connections, timeout_s)
+        self._publisher = Publisher(connections, timeout_s, in_flight)
         self._sequence = 0
         self._names = 0
         self._subscriptions: set[Subscription] = set()
@@ -57,20 +57,31 @@ class Network:
 
     @property
     def in_flight(self) -> int:
-        """How many events are sent before the first of them is acknowledged."""
-        return self._publishing.in_flight
+        """The number of events that are sent before the first of them is acknowledged."""
+        return self._publisher.in_flight
 
     @property
     def broker(self) -> Peer | None:
         """The broker that is connected now."""
-        entry = self.links.entry
+        entry = self.connections.entry
         return None if entry is None else entry.broker
+
+    def __repr__(self) -> str:
+        broker = self.broker
+        if self.connections.is_closed:
+            state = "closed"
+        else:
+            state = "not connected" if broker is None else f"connected to {broker.address}"
+        return (
+            f"<{type(self).__name__} {self.connections.url} {state} client={self.client!r} "
+            f"publisher={self.publisher!r} events={self._sequence} subscriptions={len(self._subscriptions)}>"
+        )
 
     async def close(self) -> None:
         """Close all connections. Durable subscriptions stay; ephemeral ones end."""
         await asyncio.gather(*(each.close() for each in tuple(self._subscriptions)))
-        await self._publishing.close()
-        await self.links.close()
+        await self._publisher.close()
+        await self.connections.close()
 
     async def __aenter__(self) -> Network:
         return self
@@ -81,10 +92,18 @@ class Network:
     # -- publishing ----------------------------------------------------------------------------------------------------
 
     def event(self, attributes: Mapping[str, object], id: str | None = None, time: datetime | None = None) -> Event:  # noqa: A002
-        """An event with this client's next number, to be published by `publish`; its `id` is known before that."""
+        """Make an event with this client's next number, to be published by `publish`; its `id` is known before that.
+
+        `id` is `publisher/number` unless you give one; `time` is now. Raises EventError for attributes or an id that
+        no event may have.
+
+        >>> event = net.event({"price": 121})  # doctest: +SKIP
+        >>> await net.publish(event) == event.id  # doctest: +SKIP
+        True
+        """
         number = self._sequence + 1
         event = Event(
-            id=f"{self.publisher}/{number}" if id is None else id,
+            id=f"{self.publisher}/{number}" if id is None else plain_id(id),
             publisher=self.publisher,
             sequence=number,
             time=datetime.now(UTC) if time is None else time,
@@ -93,38 +112,59 @@ class Network:
         self._sequence = number
         return event
 
-    async def publish(self, event: Publishable, id: str | None = None, time: datetime | None = None) -> EventKey:  # noqa: A002
-        """Publish an event, and return its key once it is on disk, on two of them where there are two brokers.
+    async def publish(self, event: Publishable, id: str | None = None, time: datetime | None = None) -> EventId:  # noqa: A002
+        """Publish an event, and return its id once it is stored on two brokers, or on a single one.
 
-        Many at once (`asyncio.gather`) go in the order of the calls. Cancelled, an event may be published or not.
+        `event` is a mapping of attributes, or an `Event`, which has an id and a time of its own. Concurrent calls
+        (`asyncio.gather`) publish in the order of the calls. If the call is cancelled, the event may have been
+        published or not.
+
+        Raises EventError if the event is refused, and NetworkError if no broker has acknowledged it in time; then it
+        may have been published or not.
+
+        >>> event_id = await net.publish({"symbol": "OTE", "price": 121})  # doctest: +SKIP
+        >>> (await net.journal(event_id))[0].step  # doctest: +SKIP
+        'published'
         """
-        return await self.put(event, id, time)
+        return await self.publish_nowait(event, id, time)
 
-    def put(self, event: Publishable, id: str | None = None, time: datetime | None = None) -> asyncio.Future[EventKey]:  # noqa: A002
-        """Hand an event in without waiting: `publish` in two halves. Nothing bounds how many wait to be sent."""
+    def publish_nowait(
+        self, event: Publishable, id: str | None = None, time: datetime | None = None  # noqa: A002
+    ) -> asyncio.Future[EventId]:  # fmt: skip
+        """Enqueue an event without waiting, and return the future of its id.
+
+        Nothing bounds how many events wait to be sent. Raises EventError at once if the event itself is wrong.
+
+        >>> futures = [net.publish_nowait({"n": n}) for n in range(3)]  # doctest: +SKIP
+        >>> ids = await asyncio.gather(*futures)  # doctest: +SKIP
+        """
         number = self._sequence
         try:
-            return self._publishing.put(self._whole(event, id, time))
+            return self._publisher.enqueue(self._whole(event, id, time))
         except BaseException:
-            self._sequence = number  # what was not taken leaves no gap
+            self._sequence = number  # an event that was not taken leaves no gap, which subscribers would wait for
             raise
 
-    async def publish_many(self, events: Iterable[Publishable] | AsyncIterable[Publishable]) -> int:
-        """Publish many events, in order, with a bounded number on their way; returns how many when all are on disk.
+    async def publish_many(self, events: Iterable[Publishable] | AsyncIterable[Publishable]) -> list[EventId]:
+        """Publish many events, in order, with a bounded number on their way; return their ids when all are stored.
 
-        The first that cannot be published ends it, when those before it have been answered.
+        The first event that cannot be published ends it, when those before it have been answered. The ids take about
+        300 bytes each: from a source without an end, call `publish` or `publish_nowait` in a loop.
+
+        >>> len(await net.publish_many({"n": n} for n in range(1000)))  # doctest: +SKIP
+        1000
         """
-        waiting: deque[asyncio.Future[EventKey]] = deque()
-        count = 0
+        waiting: deque[asyncio.Future[EventId]] = deque()
+        ids: list[EventId] = []
         try:
             if isinstance(events, AsyncIterable):
                 async for event in events:
-                    count += await self._put(event, waiting)
+                    await self._publish_next(event, waiting, ids)
             else:
                 for event in events:
-                    count += await self._put(event, waiting)
+                    await self._publish_next(event, waiting, ids)
             while waiting:
-                await waiting[0]
+                ids.append(await waiting[0])
                 waiting.popleft()
         except asyncio.CancelledError:
             for future in waiting:
@@ -133,16 +173,17 @@ class Network:
         except Exception:
             await asyncio.gather(*waiting, return_exceptions=True)
             raise
-        return count
+        return ids
 
-    async def _put(self, event: Publishable, waiting: deque[asyncio.Future[EventKey]]) -> int:
-        waiting.append(self.put(event))
+    async def _publish_next(
+        self, event: Publishable, waiting: deque[asyncio.Future[EventId]], ids: list[EventId]
+    ) -> None:
+        waiting.append(self.publish_nowait(event))
         while waiting and (waiting[0].done() or len(waiting) >= self.in_flight):
-            await waiting[0]
+            ids.append(await waiting[0])
             waiting.popleft()
         if not len(waiting) % 64:
-            await asyncio.sleep(0)  # let them go
-        return 1
+            await asyncio.sleep(0)  # a source that never waits would keep the loop from sending
 
     def _whole(self, event: Publishable, id_: str | None, time: datetime | None) -> Event:
         if isinstance(event, Event):
@@ -169,32 +210,40 @@ class Network:
         replace: bool = False,
         since: datetime | None = None,
     ) -> Subscription:
-        """Subscribe; from its return on, every event that is published and matches comes.
+        """Subscribe: every event that matches and is published after this returns will come.
 
-        `durable` is a name in the whole network: what matches waits until it is acknowledged, also while nobody is
-        there. If there is one of this name it is taken; with another filter only if `replace` says to change that.
-        Without, what matches comes at most once, as long as the client is connected. `ack`: "auto" acknowledges an
-        event when the next is asked for, "manual" leaves it to `event.ack()`. `lifetime`: seconds or a timedelta.
+        - `durable`: a name in the whole network. Events that match wait until they are acknowledged, also while no
+          client is there. A subscription that has the name is taken over; its filter changes only with `replace`.
+          Without a name, events come at most once, while the client is connected.
+        - `ack`: "auto" acknowledges an event when the next one is asked for, "manual" leaves it to `event.ack()`.
+        - `owner`, `labels`: what `subscriptions` finds it by. The owner is by default the `client` of `connect`.
+        - `lifetime`: seconds or a timedelta, after which the subscription ends.
+        - `window`: how many events come before the first is acknowledged.
+        - `paused`: begin paused; see `Subscription.resume`.
+        - `since`: events that were accepted from that moment on come first, from the archives of brokers, then live
+          ones, without a gap and each once. History is not acknowledged: subscribed again, it comes again.
 
-        `since`: what was accepted from that moment on comes first, from the archives of brokers, then what is live,
-        without a gap and nothing twice. History is not acknowledged: subscribed again, it comes again.
+        Raises FilterError where the filter is wrong, also by the network's schema; RefusedError where a broker refuses
+        the subscription; NetworkError where it was not made in time.
+
+        >>> sub = await net.subscribe("price > 120", durable="alerts")  # doctest: +SKIP
         """
         text = str(filter)
-        self.parse(text)
+        parse_filter(text)
         if ack not in ("auto", "manual"):
             raise NetworkError(f"ack: is {ack!r}; say 'auto' or 'manual'")
         if durable is not None and (not isinstance(durable, str) or not durable):
             raise NetworkError(f"durable: is {durable!r}; give the subscription a name")
         lifetime_us = lifetime_us_of(lifetime)
         since_us = moment_us_of(since, "since")
-        terms = SubscriptionOptions(
+        options = SubscriptionOptions(
             durable is not None, self.client if owner is None else owner, labels_of(labels or {}), lifetime_us, paused
         )
         until = None if lifetime_us is None else asyncio.get_running_loop().time() + lifetime_us / 1e6
         self._names += 1
         name = f"{self.publisher}/s{self._names}" if durable is None else durable
         window = window_of(window, EPHEMERAL_WINDOW if durable is None else WINDOW)
-        subscription = Subscription(self, name, text, terms, window, ack, until)
+        subscription = Subscription(self, name, text, options, window, ack, until)
         self._subscriptions.add(subscription)
         try:
             if since is None:
@@ -203,13 +252,13 @@ class Network:
                 await self._begin_since(subscription, replace, since_us)
         except BaseException as error:
             if isinstance(error, RefusedError):
-                await self.parse_there(text)
+                await self.parse_by_schema(text)
             raise
         return subscription
 
     async def _begin_since(self, subscription: Subscription, replace: bool, since_us: int) -> None:
-        """What comes before the seam is known is history, and need not be held."""
-        replay = subscription.replay = Replay(self._asking, subscription.filter, since_us, self.timeout_s)
+        """Subscribe, then find where history ends: an event that comes before that is known is history too."""
+        replay = subscription.replay = Replay(self, subscription.filter, since_us, self.timeout_s)
         await subscription.begin(replace)
         try:
             await replay.extend()
@@ -218,7 +267,7 @@ class Network:
             raise
 
     async def claim(self, subscription: Subscription) -> None:
-        """A durable subscription is about to be taken: the one of this client that had the name ends."""
+        """Close the subscription of this client that had the same durable name."""
         former = self._durable.get(subscription.name)
         if former is not subscription:
             self._durable[subscription.name] = subscription
@@ -226,16 +275,12 @@ class Network:
                 await former.close()
 
     def drop(self, subscription: Subscription) -> None:
-        """A subscription is over."""
+        """Forget a subscription that is over."""
         self._subscriptions.discard(subscription)
         if self._durable.get(subscription.name) is subscription:
             del self._durable[subscription.name]
 
-    def parse(self, filter_: str) -> Filter:
-        """The filter that a text says; FilterError shows where it says none."""
-        return parse_filter(filter_)
-
-    async def parse_there(self, filter_: str) -> None:
+    async def parse_by_schema(self, filter_: str) -> None:
         """Check a filter that a broker refused against the network's schema: that error shows the place."""
         try:
             schema = await self.schema()
@@ -245,121 +290,43 @@ class Network:
             parse_filter(filter_, schema)
 
     @staticmethod
-    def is_same_filter(one: str, other: str) -> bool:
-        """Whether two texts say the same filter."""
-        try:
-            return one == other or parse_filter(one) == parse_filter(other)
-        except FilterError:
-            return False
+    def explain(filter_: str | Filter, event: Event | DeliveredEvent | Mapping[str, object]) -> Explanation:
+        """Explain why a filter accepts an event, or why not. No broker is asked.
 
-    @staticmethod
-    def explain(filter_: str | Filter, event: Event | Delivery | Mapping[str, object]) -> Explanation:
-        """Why a filter accepts an event, or why not. No broker is asked."""
-        return explain(filter_, event.event if isinstance(event, Delivery) else event)
-
-    # -- asking --------------------------------------------------------------------------------------------------------
-
-    async def subscriptions(
-        self, owner: str | None = None, labels: Mapping[str, str] | None = None, *, partial_ok: bool = False
-    ) -> list[Held]:
-        """All subscriptions of the network by name: of one owner, with all of these labels."""
-        return await self._asking.subscriptions(owner, labels, partial_ok)
-
-    async def dead_letters(self, name: str | None = None, *, partial_ok: bool = False) -> list[DeadLetter]:
-        """Events that subscribers did not take, of all subscriptions or of one, the oldest first."""
-        return await self._asking.dead_letters(name, partial_ok)
-
-    async def discard(self, letter: DeadLetter) -> None:
-        """Forget a dead letter."""
-        await self._asking.discard(letter)
-
-    async def brokers(self) -> list[Broker]:
-        """All brokers, as far as the connected one knows."""
-        return await self._asking.brokers()
-
-    async def status(self) -> dict[str, BrokerStatus | None]:
-        """By address, how each broker is; None of one that does not answer."""
-        return await self._asking.status()
-
-    async def ask_all(
-        self, what: Callable[[Peer], Question], wanted: type[W], patience: float = BROKER_S
-    ) -> dict[Peer, W | None]:  # fmt: skip
-        """Ask each broker one of the questions of `wire.clients`; None of one that takes longer than so many seconds.
-
-        For tools that watch: what programs need has a method of its own.
+        >>> Network.explain("price > 120", {"price": 119}).reason
+        'price 119 is below 120'
         """
-        return await self._asking.every(what, wanted, patience)
-
-    async def hosted(self) -> dict[Peer, list[Held] | None]:
-        """By broker, the subscriptions that it hosts; None of one that does not answer."""
-        return await self._asking.hosted(None, None, True)
+        return explain(filter_, event.event if isinstance(event, DeliveredEvent) else event)
 
     def replay(self, filter_: str, since: datetime) -> Replay:
-        """What brokers' archives have from a moment on, once `extend` has said up to where."""
-        return Replay(self._asking, filter_, moment_us_of(since, "since"), self.timeout_s)
-
-    async def views(self) -> dict[Peer, ViewIs | None]:
-        """By broker, what its part of the overlay and the scheme looks like; None of one that does not answer."""
-        return await self._asking.views()
-
-    async def follow(self, id: str, seconds: float = 30.0) -> dict[Peer, Stored | None]:  # noqa: A002
-        """Have brokers remember, for a while, how an event goes that will be published under this id."""
-        return await self._asking.follow(id, seconds)
-
-    async def followed(self, id: str) -> dict[Peer, FollowedIs | None]:  # noqa: A002
-        """What brokers have seen of an event that is followed."""
-        return await self._asking.followed(id)
-
-    async def locate(self, name: str) -> Located:
-        """Which broker hosts a durable subscription, and its filter."""
-        return await self._asking.locate(name)
-
-    async def locate_once(self, name: str) -> Located:
-        """The same, asked once: NetworkError where it cannot be known now."""
-        return await self._asking.locate_once(name)
-
-    async def declare(self, schema: str | Schema) -> None:
-        """Add attributes to the network's schema (YAML, or a Schema); what is there already may not change."""
-        await self._asking.declare(schema)
-
-    async def schema(self) -> Schema | None:
-        """The network's schema, or None."""
-        return await self._asking.schema()
-
-    async def progress(self, publisher: str) -> int:
-        """The highest sequence that any broker accepted of a publisher of batches, whose name begins with `batch/`.
-
-        All brokers are asked, and must answer: where a batch goes on may not be guessed.
-        """
-        return await self._asking.progress(publisher)
-
-    async def journal(
-        self, id: str | None = None, *, key: EventKey | None = None, partial_ok: bool = False  # noqa: A002
-    ) -> list[JournalEntry]:  # fmt: skip
-        """What brokers remember of an event by its id or its key: each step, in the order of their clocks."""
-        return await self._asking.journal(id, key, partial_ok)
+        """Read what brokers' archives have from a moment on, once `extend` has found where they end."""
+        return Replay(self, filter_, moment_us_of(since, "since"), self.timeout_s)
 
 
 class Connecting:
     """A connection that is about to be made: `async with connect(...) as net`, or `net = await connect(...)`."""
 
-    def __init__(self, dialler: Dialer, timeout_s: float, in_flight: int) -> None:
-        self._dialler = dialler
+    def __init__(self, dialer: Dialer, timeout_s: float, in_flight: int) -> None:
+        self._dialer = dialer
         self._timeout_s = timeout_s
         self._in_flight = in_flight
         self._net: Network | None = None
+
+    def __repr__(self) -> str:
+        url = self._dialer.url
+        return f"<Connecting {url.scheme}://{','.join(url.addresses)}: await it, or use it by `async with`>"
 
     def __await__(self) -> Generator[None, None, Network]:
         return self._connect().__await__()
 
     async def _connect(self) -> Network:
-        links = ConnectionPool(self._dialler)
+        connections = ConnectionPool(self._dialer)
         try:
-            await links.main()
+            await connections.main()
         except BaseException:
-            await links.close()
+            await connections.close()
             raise
-        return Network(links, self._dialler.client, self._timeout_s, self._in_flight)
+        return Network(connections, self._dialer.client, self._timeout_s, self._in_flight)
 
     async def __aenter__(self) -> Network:
         self._net = await self._connect()
@@ -382,15 +349,23 @@ def connect(
 ) -> Connecting:
     """Connect to a network of brokers by one or several of them: `mp://localhost:7400`, `mp://one:7400,two:7400`.
 
-    `mps://` is TLS: `ca` is the file with the certificate of the network's authority, without one the machine's own
-    authorities count. `token` is what the client shows at the door, or a function that gives it, called for each
-    connection. `client` owns this client's subscriptions. `network` is the name that the network must have. `timeout`
-    is how many seconds brokers may take to do what is asked, `in_flight` how many events are sent before the first is
-    acknowledged.
+    - `url`: with `mps://` the connection uses TLS.
+    - `client`: the owner of this client's subscriptions.
+    - `network`: the name that the network must have.
+    - `token`: the client's token, or a function that returns it and is called for each connection.
+    - `ca`: the file with the certificate of the network's authority; without one the machine's own authorities count.
+    - `timeout`: how many seconds brokers may take to do what is asked.
+    - `in_flight`: how many events are sent before the first is acknowledged.
+
+    Raises NetworkError at once for arguments that make no sense, and when awaited if no broker can be reached;
+    RefusedError if the broker does not accept the client.
+
+    >>> async with connect("mp://localhost:7400") as net:  # doctest: +SKIP
+    ...     await net.publish({"price": 121})
     """
     if not isinstance(in_flight, int) or in_flight < 1:
         raise NetworkError(f"in_flight: is {in_flight!r}; give a number from 1 on")
     if not timeout > 0:
         raise NetworkError(f"timeout: is {timeout!r}; give seconds above 0")
-    dialler = Dialer(url, client, network=network, token=token, ca=ca)
-    return Connecting(dialler, float(timeout), in_flight)
+    dialer = Dialer(url, client, network=network, token=token, ca=ca)
+    return Connecting(dialer, float(timeout), in_flight)

@@ -1,11 +1,12 @@
-"""What was published before a subscription was there: read from the archives of brokers, and joined to what is live.
+"""Replay: events from before a subscription, read from the archives of brokers and joined to the live ones.
 
-The seam is exact. Once the subscription is acknowledged, brokers are asked for the highest number of every stream. What
-has a number up to that is history, and is read from archives; what has a higher one was published later, and comes by
-the subscription. An event that comes by it and came as history is passed over; one that waited there from before the
-moment that history begins at is not. So there is no gap and nothing comes twice, whatever goes on meanwhile.
+The boundary is exact. Once the subscription is acknowledged, brokers are asked for the highest number of every stream.
+An event with a number up to that is history, and is read from archives; one with a higher number was published later,
+and comes by the subscription. An event that comes both ways is delivered once; an event that waited in the subscription
+from before the moment that history begins at is delivered. So there is no gap and no duplicate, whatever goes on
+meanwhile.
 
-Streams are read side by side and handed out in the order in which brokers accepted events.
+Streams are read side by side and delivered in the order in which brokers accepted events.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from bisect import bisect_left
 from collections import deque
 from typing import NamedTuple
 
-from meetpoint.api.client_messages import History, Stream
+from meetpoint.api.client_messages import HistoryRequest, Stream
 from meetpoint.api.history_dedup import HistoryDedup
 from meetpoint.api.ids import EventKey, HomeId, Peer
 from meetpoint.client.admin_queries import AdminQueries
-from meetpoint.client.backoff import Backoff
+from meetpoint.client.connection_pool import Backoff
 from meetpoint.client.errors import NetworkError, RefusedError
 from meetpoint.language.events.event import Event
 from meetpoint.language.events.msgpack import from_msgpack
@@ -29,15 +30,15 @@ from meetpoint.language.events.msgpack import from_msgpack
 __all__ = ["Replay", "Replayed"]
 
 IDS_MAX = 100_000
-"""How many ids are remembered: an event that was published twice comes once, as it does from a home."""
+"""The number of ids that are remembered: an event that was published twice comes once, as it does from a home."""
 PAUSE_S = 0.05
-"""How long what is not in an archive yet is waited for, before it is asked for again."""
+"""The pause before an event that is not in an archive yet is asked for again."""
 
 StreamKey = tuple[HomeId, int]
 
 
 class Replayed(NamedTuple):
-    """An event of history."""
+    """An event of history, its key, and when a broker accepted it."""
 
     key: EventKey
     at_us: int
@@ -45,17 +46,17 @@ class Replayed(NamedTuple):
 
 
 class _Reader:
-    """One stream in one archive, which one broker has or several share."""
+    """A reader of one stream in one archive, which one broker has or several share."""
 
     def __init__(self, stream: StreamKey) -> None:
         self.stream = stream
         self.holders: list[Peer] = []
-        """The broker that hosts the stream is the first, if it has this archive."""
+        """The brokers with this archive; the one that hosts the stream is the first."""
         self.reached = 0
         self.upto = 0
         self.page: deque[Replayed] = deque()
         self.numbers = array("Q")
-        """Of all that was read, in order."""
+        """The numbers of all events that were read, in order."""
 
     def has_read(self, number: int) -> bool:
         at = bisect_left(self.numbers, number)
@@ -70,23 +71,23 @@ class _Reader:
 class Replay:
     """The history of one subscription, for one reader at a time."""
 
-    def __init__(self, asking: AdminQueries, filter_: str, since_us: int, timeout_s: float) -> None:
-        self._asking = asking
+    def __init__(self, queries: AdminQueries, filter_: str, since_us: int, timeout_s: float) -> None:
+        self._queries = queries
         self._filter = filter_
         self._since_us = since_us
         self._timeout_s = timeout_s
         self._readers: dict[tuple[str, StreamKey], _Reader] = {}
-        self._repeats = HistoryDedup(IDS_MAX)
+        self._dedup = HistoryDedup(IDS_MAX)
         self._filling: asyncio.Task[None] | None = None
         self.is_over = False
-        """Whether all of it was handed out."""
+        """Whether all of it was delivered."""
         self.has_gap = False
-        """Whether something live was dropped since nobody read it: then the seam must be a later one."""
+        """Whether a live event was dropped because nobody read it: then history must be read up to a later point."""
 
     async def extend(self) -> None:
-        """Put the seam to where streams are now."""
+        """Move the boundary to where streams are now."""
         self.has_gap = self.is_over = False
-        for peer, told in (await self._asking.streams()).items():
+        for peer, told in (await self._queries.streams()).items():
             for stream in told.streams:
                 key = HomeId(stream.home), stream.stream
                 reader = self._readers.setdefault((told.archive, key), _Reader(key))
@@ -94,16 +95,16 @@ class Replay:
                 reader.upto = max(reader.upto, stream.last)
 
     def covers(self, key: EventKey, event: Event) -> bool:
-        """Whether an event that comes live came as history, under its key or, published twice, under another."""
-        return self.has_read(key) or self._repeats.knows(event.id, event, time.time_ns() // 1000)
+        """Return whether a live event came as history, under its key or, published twice, under another."""
+        return self.has_read(key) or self._dedup.knows(event.id, event, time.time_ns() // 1000)
 
     def has_read(self, key: EventKey) -> bool:
-        """Whether an event is part of what was read."""
+        """Return whether an event was read from an archive."""
         stream = key.home, key.stream
         return any(reader.has_read(key.number) for reader in self._readers.values() if reader.stream == stream)
 
     async def next(self) -> Replayed | None:
-        """The next event of history; None when all of it was handed out. Cancelled, it takes nothing away."""
+        """Wait for the next event of history; None when there are no more. A cancelled call loses no event."""
         while True:
             if any(not reader.page and reader.reached < reader.upto for reader in self._readers.values()):
                 if self._filling is None:
@@ -116,13 +117,13 @@ class Replay:
                 self.is_over = True
                 return None
             found = min(pages, key=lambda page: page[0].at_us).popleft()
-            is_again = self._repeats.knows(found.event.id, found.event, found.at_us)
-            self._repeats.note(found.event.id, found.event, found.at_us)
+            is_again = self._dedup.knows(found.event.id, found.event, found.at_us)
+            self._dedup.note(found.event.id, found.event, found.at_us)
             if not is_again:
                 return found
 
     async def _fill(self) -> None:
-        """Have a page of every stream that is not at its end."""
+        """Read a page of every stream that is not at its end."""
         empty = [reader for reader in self._readers.values() if not reader.page]
         await asyncio.gather(*map(self._fill_one, empty))
 
@@ -132,10 +133,10 @@ class Replay:
         until = asyncio.get_running_loop().time() + self._timeout_s
         while not reader.page and reader.reached < reader.upto:
             home, stream = reader.stream
-            what = History(bytes(home), stream, reader.reached, reader.upto, self._since_us, self._filter)
+            what = HistoryRequest(bytes(home), stream, reader.reached, reader.upto, self._since_us, self._filter)
             before = reader.reached
             try:
-                told = await self._asking.history(reader.holders[0], what)
+                told = await self._queries.history(reader.holders[0], what)
             except RefusedError:
                 raise
             except NetworkError as error:

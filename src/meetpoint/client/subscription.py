@@ -1,8 +1,9 @@
 """A subscription as its client holds it: it stays attached to the broker that hosts it, wherever that is.
 
-Durable: what matches waits at a broker until it is acknowledged. When its connection is lost, what has come and was not
-handed out yet is dropped, since all of it comes again, marked; what was handed out may still be acknowledged, at the
-host of then. Ephemeral: it lives as long as the connection and is made anew on another; what happened between is lost.
+Durable: matching events wait at a broker until they are acknowledged. When the connection is lost, events that have
+come and were not handed out yet are dropped, since all of them come again, marked; events that were handed out may
+still be acknowledged, at the broker that hosts the subscription by then. Ephemeral: the subscription lives as long as
+the connection and is made anew on another; events between the two are lost.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
@@ -21,21 +22,21 @@ from meetpoint.api.requests import (
     Acknowledge,
     Attach,
     Detach,
+    NodeRequest,
     Reject,
-    RequestOf,
     Subscribe,
     SubscriptionOptions,
     Unsubscribe,
     Update,
 )
-from meetpoint.client.backoff import Backoff
-from meetpoint.client.connection import Connection
+from meetpoint.client.arguments import Lifetime, labels_of, lifetime_us_of
+from meetpoint.client.connection import Connection, IncomingMessage
+from meetpoint.client.connection_pool import Backoff
 from meetpoint.client.delivery import Delivery
 from meetpoint.client.errors import ConnectionLostError, NetworkError, RefusedError
-from meetpoint.client.incoming_message import IncomingMessage
 from meetpoint.client.replay import Replay
-from meetpoint.client.subscription_options import Lifetime, labels_of, lifetime_us_of
-from meetpoint.errors import EventError
+from meetpoint.errors import EventError, FilterError
+from meetpoint.language.filters.filter import parse_filter
 
 if TYPE_CHECKING:
     from meetpoint.client.network import Network
@@ -45,162 +46,183 @@ __all__ = ["EPHEMERAL_WINDOW", "WINDOW", "Ack", "Subscription"]
 Ack: TypeAlias = Literal["auto", "manual"]
 
 WINDOW = 256
-"""How many events of a durable subscription are brought before the first is acknowledged."""
+"""The number of events of a durable subscription that come before the first is acknowledged."""
 EPHEMERAL_WINDOW = 10_000
-"""How many events of an ephemeral subscription wait in the client to be read; more are dropped and counted."""
-SEEN_MAX = 20_000
-"""How many ids of events a subscription remembers, to mark a repeat that the broker could not know of."""
+"""The number of events of an ephemeral subscription that wait to be read; more are dropped and counted."""
+RECENT_IDS_MAX = 20_000
+"""The number of event ids that a subscription remembers, to mark a repeat that the broker could not know of."""
 CLOSE_S = 2.0
 
 _log = logging.getLogger("meetpoint.client")
 
 
 class Subscription:
-    """One subscription. `async for event in subscription` reads it, until it ends."""
+    """A subscription. `async for event in subscription` reads it, until it ends. `Network.subscribe` makes it.
+
+    >>> async for event in subscription.events(timeout=1):  # doctest: +SKIP
+    ...     print(event["price"], event.redelivered)
+    """
 
     def __init__(
         self,
         net: Network,
         name: str,
         filter_: str,
-        terms: SubscriptionOptions,
+        options: SubscriptionOptions,
         window: int,
         ack: Ack,
         until: float | None,
     ) -> None:
         self.name = name
         self.filter = filter_
-        self.durable = terms.durable
+        self.durable = options.durable
         self.window = window
         self.ack = ack
         self.ended: str | None = None
-        """Why nothing more comes: its lifetime is over, another client took it, it was closed. None while it lives."""
+        """The reason why nothing more comes, such as the end of its lifetime; None while the subscription lives."""
         self.dropped = 0
-        """Events of an ephemeral subscription that were not read in time."""
+        """The number of events of an ephemeral subscription that were not read in time."""
         self._net = net
-        self._terms = terms
+        self._options = options
         self._until = until
         self._loop = asyncio.get_running_loop()
         self._wire_name = name
-        self._made = 0
+        self._created = 0
         self._host: Peer | None = None
-        self._link: Connection | None = None
-        self._is_present = False
+        self._connection: Connection | None = None
+        self._has_attached = False
         self._changed = asyncio.Event()
         self._arrived = asyncio.Event()
         self._queue: OrderedDict[EventKey, tuple[Connection, IncomingMessage]] = OrderedDict()
-        self._seen: OrderedDict[str, None] = OrderedDict()
-        self._late: dict[EventKey, None] = {}
-        self._keeper: asyncio.Task[None] | None = None
+        self._recent_ids: OrderedDict[str, None] = OrderedDict()
+        self._unsent_acks: dict[EventKey, None] = {}
+        self._task: asyncio.Task[None] | None = None
         self.replay: Replay | None = None
-        """What came before it, if that was asked for."""
+        """The history that is read first, if `since` asked for it."""
+
+    def __repr__(self) -> str:
+        kind = "durable" if self.durable else "ephemeral"
+        if self.ended is not None:
+            state = f"ended: {self.ended}"
+        elif self.is_attached and self._host is not None:
+            state = f"{'paused' if self._options.paused else 'attached'} at {self._host.address}"
+        else:
+            state = "not attached"
+        return (
+            f"<{type(self).__name__} {self.name!r} {kind} {state} filter={self.filter!r} "
+            f"waiting={self.waiting} dropped={self.dropped}>"
+        )
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def __aiter__(self) -> AsyncIterator[Delivery]:
-        return _Reading(self, None)
+        return _Reader(self, None)
 
     def events(self, timeout: float | None = None) -> AsyncIterator[Delivery]:
-        """Its events, until it ends, or until none has come for `timeout` seconds."""
-        return _Reading(self, timeout)
+        """Iterate over the events, until the subscription ends or none has come for `timeout` seconds.
+
+        >>> async for event in subscription.events(timeout=1):  # doctest: +SKIP
+        ...     print(event["price"])
+        122
+        """
+        return _Reader(self, timeout)
 
     @property
     def waiting(self) -> int:
-        """How many events have come and were not read yet."""
+        """The number of events that have come and were not read yet."""
         return len(self._queue)
 
     @property
     def is_attached(self) -> bool:
-        """Whether a broker brings its events now."""
-        return self._is_present and self._link is not None and self._link.is_open
+        """Whether a broker delivers its events now."""
+        return self._has_attached and self._connection is not None and self._connection.is_open
 
     async def next_(self) -> Delivery | None:
-        """The next event; None when it has ended. Cancelled, it takes nothing away."""
+        """Wait for the next event; None when the subscription has ended. A cancelled call loses no event."""
         while True:
-            if self.replay is not None and (found := await self._replayed(self.replay)) is not None:
+            if self.replay is not None and (found := await self._next_of_history(self.replay)) is not None:
                 return found
-            if (delivered := self.poll()) is not None:
-                return delivered
+            if (delivery := self.poll()) is not None:
+                return delivery
             if self.ended is not None:
                 return None
             self._arrived.clear()
             await self._arrived.wait()
 
     def poll(self) -> Delivery | None:
-        """The next event of those that have come already; None where there is none, or history is read first."""
+        """Return the next event that has come already; None where there is none, or history is read first."""
         if self.replay is not None and not self.replay.is_over:
             return None
         while self._queue:
-            key, (link, arrival) = self._queue.popitem(last=False)
+            key, (connection, message) = self._queue.popitem(last=False)
             try:
-                event = arrival.event
+                event = message.event
             except EventError as error:
-                self._say(Reject(key, (self._wire_name,), str(error)), link)
+                self._send(Reject(key, (self._wire_name,), str(error)), connection)
                 continue
             if self.replay is not None and self.replay.covers(key, event):
-                self._pass_over(key, link)
+                self._skip(key, connection)
                 continue
-            again = arrival.notification.redelivered or event.id in self._seen
-            self._seen[event.id] = None
-            self._seen.move_to_end(event.id)
-            if len(self._seen) > SEEN_MAX:
-                self._seen.popitem(last=False)
-            return Delivery(event, key, arrival.names, again, self, link)
+            again = message.notification.redelivered or event.id in self._recent_ids
+            self._recent_ids[event.id] = None
+            self._recent_ids.move_to_end(event.id)
+            if len(self._recent_ids) > RECENT_IDS_MAX:
+                self._recent_ids.popitem(last=False)
+            return Delivery(event, key, message.names, again, self, connection)
         return None
 
-    async def _replayed(self, replay: Replay) -> Delivery | None:
-        """The next event of history, as long as there is one."""
+    async def _next_of_history(self, replay: Replay) -> Delivery | None:
         while not replay.is_over:
             found = await replay.next()
             if found is not None:
-                delivered = Delivery(found.event, found.key, (self.name,), False, self, None)
-                delivered.is_settled = True  # no broker waits for a word of it
-                return delivered
+                delivery = Delivery(found.event, found.key, (self.name,), False, self, None)
+                delivery.is_acknowledged = True  # no broker waits for that
+                return delivery
             if replay.has_gap:
                 await replay.extend()
                 continue
             for key in [key for key in self._queue if replay.has_read(key)]:
-                self._pass_over(key, self._queue.pop(key)[0])
+                self._skip(key, self._queue.pop(key)[0])
         return None
 
-    def _pass_over(self, key: EventKey, link: Connection) -> None:
-        """What came as history does not come again."""
-        self._say(Acknowledge(key, (self._wire_name,)), link)
+    def _skip(self, key: EventKey, connection: Connection) -> None:
+        """Acknowledge an event that came as history, so that it does not come again."""
+        self._send(Acknowledge(key, (self._wire_name,)), connection)
 
     # -- acknowledging -------------------------------------------------------------------------------------------------
 
-    def settle_soon(self, delivered: Delivery) -> None:
+    def acknowledge_nowait(self, delivery: Delivery) -> None:
         """Acknowledge without waiting; where no broker can be told now, when one can."""
-        if delivered.is_settled or not self.durable:
+        if delivery.is_acknowledged or not self.durable:
             return
-        delivered.is_settled = True
-        self._queue.pop(delivered.key, None)
-        self._say(Acknowledge(delivered.key, (self._wire_name,)), delivered.link)
+        delivery.is_acknowledged = True
+        self._queue.pop(delivery.key, None)
+        self._send(Acknowledge(delivery.key, (self._wire_name,)), delivery.connection)
 
-    def _say(self, what: Acknowledge | Reject, link: Connection | None) -> None:
-        if link is None or not link.is_open:
-            if self._link is None or not self._link.is_open:
+    def _send(self, what: Acknowledge | Reject, connection: Connection | None) -> None:
+        if connection is None or not connection.is_open:
+            if self._connection is None or not self._connection.is_open:
                 if isinstance(what, Acknowledge) and self.ended is None:
-                    self._late[what.event] = None
+                    self._unsent_acks[what.event] = None
                 return
-            link = self._link
-        link.tell(what)
+            connection = self._connection
+        connection.notify(what)
 
-    async def settle(self, delivered: Delivery, reason: str | None) -> None:
+    async def acknowledge(self, delivery: Delivery, reason: str | None) -> None:
         """Acknowledge, or reject for a reason, and wait until the broker has noted it."""
-        if delivered.is_settled or not self.durable:
+        if delivery.is_acknowledged or not self.durable:
             return
         names = (self._wire_name,)
-        what = Acknowledge(delivered.key, names) if reason is None else Reject(delivered.key, names, reason)
-        delivered.is_settled = True
-        self._queue.pop(delivered.key, None)
+        what = Acknowledge(delivery.key, names) if reason is None else Reject(delivery.key, names, reason)
+        delivery.is_acknowledged = True
+        self._queue.pop(delivery.key, None)
         if self.ended is not None:
-            self._say(what, delivered.link)  # nobody can promise anything of it any more
+            self._send(what, delivery.connection)  # without an answer: no connection stands for the subscription now
             return
         try:
-            await self._ask(what, delivered.link)
+            await self._request(what, delivery.connection)
         except BaseException:
-            delivered.is_settled = False
+            delivery.is_acknowledged = False
             raise
 
     # -- changing ------------------------------------------------------------------------------------------------------
@@ -209,61 +231,73 @@ class Subscription:
         self,
         filter: str | None = None,  # noqa: A002 - as everywhere in the client
         *,
-        labels: dict[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
         lifetime: Lifetime = None,
     ) -> None:
-        """Another filter, other labels or another lifetime (from now on); what is None stays as it is."""
+        """Change the filter, the labels or the lifetime (which counts from now on); None leaves each as it is.
+
+        Raises FilterError where the filter is wrong, RefusedError where the broker refuses the change, NetworkError
+        where it was not done in time.
+
+        >>> await subscription.update("price > 130", lifetime=3600)  # doctest: +SKIP
+        """
         if filter is not None:
-            self._net.parse(filter)
-        said = None if labels is None else labels_of(labels)
+            parse_filter(filter)
+        new_labels = None if labels is None else labels_of(labels)
         lifetime_us = lifetime_us_of(lifetime)
         try:
-            await self._ask(Update(self._wire_name, filter, said, lifetime_us))
+            await self._request(Update(self._wire_name, filter, new_labels, lifetime_us))
         except RefusedError:
             if filter is not None:
-                await self._net.parse_there(filter)
+                await self._net.parse_by_schema(filter)
             raise
         if filter is not None:
             self.filter = filter
-        if said is not None:
-            self._terms = msgspec.structs.replace(self._terms, labels=said)
+        if new_labels is not None:
+            self._options = msgspec.structs.replace(self._options, labels=new_labels)
         if lifetime_us is not None:
             self._until = self._loop.time() + lifetime_us / 1e6
 
     async def pause(self) -> None:
-        """Let what matches wait (an ephemeral subscription: let it pass). What has come already may still be read."""
+        """Pause: matching events wait (those of an ephemeral subscription are lost). Events that came may be read.
+
+        >>> await subscription.pause()  # doctest: +SKIP
+        """
         await self._pause(True)
 
     async def resume(self) -> None:
-        """Go on after a pause, with what waited first."""
+        """Go on after a pause, with the events that waited first."""
         await self._pause(False)
 
     async def _pause(self, paused: bool) -> None:
-        await self._ask(Update(self._wire_name, paused=paused))
-        self._terms = msgspec.structs.replace(self._terms, paused=paused)
+        await self._request(Update(self._wire_name, paused=paused))
+        self._options = msgspec.structs.replace(self._options, paused=paused)
 
     async def unsubscribe(self) -> None:
-        """End it for good, with all that waits for it."""
+        """End the subscription for good, with all events that wait for it.
+
+        >>> await subscription.unsubscribe()  # doctest: +SKIP
+        """
         if self.ended is None:
-            await self._ask(Unsubscribe(self._wire_name))
+            await self._request(Unsubscribe(self._wire_name))
             self._queue.clear()
             self.finish("it was unsubscribed")
         await self._stop()
 
     async def close(self) -> None:
-        """Read no more. A durable subscription stays, and what was not acknowledged comes to whoever takes it next."""
-        link, was = self._link, self.ended
+        """Read no more. A durable subscription stays; events without an acknowledgement go to its next client."""
+        connection, was = self._connection, self.ended
         self.finish("it was closed")
         self._queue.clear()
         await self._stop()
-        if was is None and link is not None and link.is_open:
-            link.listeners.pop(self._wire_name, None)
+        if was is None and connection is not None and connection.is_open:
+            connection.subscribers.pop(self._wire_name, None)
             what = Detach(self._wire_name) if self.durable else Unsubscribe(self._wire_name)
             try:
                 async with asyncio.timeout(CLOSE_S):
-                    await link.asked(what)
+                    await connection.request(what)
             except (TimeoutError, NetworkError):
-                pass  # the broker sees that nobody takes it
+                pass  # the broker finds out by itself that no client is attached
 
     async def __aenter__(self) -> Subscription:
         return self
@@ -271,16 +305,17 @@ class Subscription:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _ask(self, what: RequestOf, link: Connection | None = None) -> None:
-        """Ask the host, the host of then if it moves, until it has done so or the time is over."""
+    async def _request(self, what: NodeRequest, connection: Connection | None = None) -> None:
+        """Send a request to the host until it is done or the time is over; the host may change meanwhile."""
         backoff = Backoff()
         problem = "no broker hosts it now"
         try:
             async with asyncio.timeout(self._net.timeout_s):
                 while True:
-                    link = link if link is not None and link.is_open else await self._attached()
+                    if connection is None or not connection.is_open:
+                        connection = await self._wait_attached()
                     try:
-                        word = await link.asked(what)
+                        word = await connection.request(what)
                     except ConnectionLostError as error:
                         problem = str(error)
                     else:
@@ -289,33 +324,33 @@ class Subscription:
                         if isinstance(word, Refused) and not word.retry:
                             raise RefusedError(word.reason)
                         problem = word.reason if isinstance(word, Refused) else "another answer came"
-                        link = None
+                        connection = None
                     await backoff.wait()
         except TimeoutError:
             raise NetworkError(
                 f"subscription {self.name}: not done within {self._net.timeout_s:g} s: {problem}; try again later"
             ) from None
 
-    async def _attached(self) -> Connection:
+    async def _wait_attached(self) -> Connection:
         while True:
             if self.ended is not None:
                 raise NetworkError(f"subscription {self.name}: {self.ended}; subscribe again")
-            if self._is_present and self._link is not None and self._link.is_open:
-                return self._link
+            if self._has_attached and self._connection is not None and self._connection.is_open:
+                return self._connection
             self._changed.clear()
             await self._changed.wait()
 
-    # -- what the links tell -------------------------------------------------------------------------------------------
+    # -- called by connections -----------------------------------------------------------------------------------------
 
-    def take(self, link: Connection, arrival: IncomingMessage) -> None:
-        """An event came."""
+    def on_event(self, connection: Connection, message: IncomingMessage) -> None:
+        """Queue an event."""
         if self.ended is not None:
             return
-        key, replay = arrival.key, self.replay
-        if key in self._late:
+        key, replay = message.key, self.replay
+        if key in self._unsent_acks:
             return  # it is acknowledged already; the broker learns it as soon as it can be told
         if replay is not None and replay.is_over and replay.has_read(key):
-            self._pass_over(key, link)
+            self._skip(key, connection)
             return
         if len(self._queue) >= self.window:
             if not self.durable and replay is not None and not replay.is_over:
@@ -325,32 +360,32 @@ class Subscription:
                     _log.warning("subscription %s: events are dropped, they come faster than they are read", self.name)
                 self.dropped += 1
             return  # a durable one comes again
-        self._queue.setdefault(key, (link, arrival))
+        self._queue.setdefault(key, (connection, message))
         self._arrived.set()
 
-    def end(self, link: Connection, reason: str, moved: bool) -> None:
-        """The broker brings no more."""
-        if link is self._link:
-            if moved:  # a durable one is looked for, an ephemeral one made anew
-                self.lose(link)
+    def on_ended(self, connection: Connection, reason: str, moved: bool) -> None:
+        """Note that the broker delivers no more."""
+        if connection is self._connection:
+            if moved:  # a durable one is located again, an ephemeral one is made anew
+                self.on_lost(connection)
             else:
                 self.finish(reason)
 
-    def lose(self, link: Connection) -> None:
-        """The link is lost, or the subscription is no longer there."""
-        if link is self._link:
-            self._link, self._is_present = None, False
+    def on_lost(self, connection: Connection) -> None:
+        """Note that the connection is lost, or that the subscription has moved."""
+        if connection is self._connection:
+            self._connection, self._has_attached = None, False
             if self.durable:
-                self._queue.clear()
+                self._queue.clear()  # all of it comes again
             self._changed.set()
 
     def finish(self, reason: str) -> None:
-        """Nothing more comes; what has come may be read."""
+        """End: nothing more comes; events that have come may be read."""
         if self.ended is None:
             self.ended = reason
-            if self._link is not None:
-                self._link.listeners.pop(self._wire_name, None)
-            self._late.clear()
+            if self._connection is not None:
+                self._connection.subscribers.pop(self._wire_name, None)
+            self._unsent_acks.clear()
             self._net.drop(self)
         self._arrived.set()
         self._changed.set()
@@ -358,14 +393,14 @@ class Subscription:
     # -- staying attached ----------------------------------------------------------------------------------------------
 
     async def begin(self, replace: bool) -> None:
-        """Make it, or take the one there is; after that it stays attached by itself."""
+        """Make the subscription, or take over the one that exists; after that it stays attached by itself."""
         backoff = Backoff()
         problem = "no broker could be asked"
         try:
             async with asyncio.timeout(self._net.timeout_s):
                 while True:
                     try:
-                        if await (self._take_or_make(replace) if self.durable else self._make()):
+                        if await (self._take_over_or_create(replace) if self.durable else self._create()):
                             break
                         problem = "the broker that hosts it could not be asked"
                     except RefusedError:
@@ -381,25 +416,25 @@ class Subscription:
         except BaseException as error:
             self.finish(str(error))
             raise
-        self._keeper = self._loop.create_task(self._keep(), name=f"meetpoint subscription {self.name}")
+        self._task = self._loop.create_task(self._run(), name=f"meetpoint subscription {self.name}")
 
-    async def _keep(self) -> None:
+    async def _run(self) -> None:
         try:
-            await self._stay()
+            await self._stay_attached()
         except Exception as error:
             _log.exception("subscription %s is lost", self.name)
             self.finish(f"the client failed at it: {error!r}")
 
-    async def _stay(self) -> None:
+    async def _stay_attached(self) -> None:
         backoff = Backoff()
         while self.ended is None:
-            if self._link is not None:
+            if self._connection is not None:
                 backoff.reset()
                 self._changed.clear()
                 await self._changed.wait()
                 continue
             try:
-                if await (self._reattach() if self.durable else self._make()):
+                if await (self._reattach() if self.durable else self._create()):
                     continue
             except RefusedError as error:
                 self.finish(str(error))
@@ -407,27 +442,27 @@ class Subscription:
                 _log.debug("subscription %s: %s", self.name, error)
             await backoff.wait()
 
-    async def _make(self) -> bool:
-        """An ephemeral one, at the broker that is asked, under a name that no other life of it had."""
-        terms = self._terms
+    async def _create(self) -> bool:
+        """Create an ephemeral subscription at the broker that requests go to, each time under a new name."""
+        options = self._options
         if self._until is not None:
             left = self._until - self._loop.time()
             if left <= 0:
                 self.finish("its lifetime is over")
                 return True
-            terms = msgspec.structs.replace(terms, lifetime_us=max(1, int(left * 1e6)))
-        link = await self._net.links.main()
-        self._made += 1
-        self._wire_name = self.name if self._made == 1 else f"{self.name}~{self._made}"
-        return await self._attach(link, Subscribe(self._wire_name, self.filter, terms))
+            options = msgspec.structs.replace(options, lifetime_us=max(1, int(left * 1e6)))
+        connection = await self._net.connections.main()
+        self._created += 1
+        self._wire_name = self.name if self._created == 1 else f"{self.name}~{self._created}"
+        return await self._attach(connection, Subscribe(self._wire_name, self.filter, options))
 
-    async def _take_or_make(self, replace: bool) -> bool:
-        """A durable one: that which there is, or a new one at the broker that is asked."""
+    async def _take_over_or_create(self, replace: bool) -> bool:
+        """Take over the durable subscription of this name, or create it at the broker that requests go to."""
         located = await self._net.locate_once(self.name)
         if located.host is None:
-            link = await self._net.links.main()
-            return await self._attach(link, Subscribe(self.name, self.filter, self._terms))
-        is_same = self._net.is_same_filter(located.filter, self.filter)
+            connection = await self._net.connections.main()
+            return await self._attach(connection, Subscribe(self.name, self.filter, self._options))
+        is_same = _is_same_filter(located.filter, self.filter)
         if not is_same and not replace:
             raise RefusedError(
                 f"subscription {self.name}: there is one with the filter {located.filter}; "
@@ -436,86 +471,86 @@ class Subscription:
         change = Update(
             self.name,
             None if is_same else self.filter,
-            self._terms.labels or None,
-            self._terms.lifetime_us,
+            self._options.labels or None,
+            self._options.lifetime_us,
         )
         self._host = located.host
-        link = await self._net.links.to(located.host)
-        return await self._attach(link, None if change == Update(self.name) else change)
+        connection = await self._net.connections.to(located.host)
+        return await self._attach(connection, None if change == Update(self.name) else change)
 
     async def _reattach(self) -> bool:
-        """A durable one again: where it was last, or else where it is now."""
+        """Attach a durable subscription again: at its last host, or else at the one that it has now."""
         former, self._host = self._host, None
         if former is not None:
-            link = self._net.links.open_to(former)
-            if link is not None and await self._attach(link, None):
+            connection = self._net.connections.open_to(former)
+            if connection is not None and await self._attach(connection, None):
                 return True
         located = await self._net.locate_once(self.name)
         if located.host is None:
             self.finish("there is no subscription of this name any more")
             return True
-        return await self._attach(await self._net.links.to(located.host), None)
+        return await self._attach(await self._net.connections.to(located.host), None)
 
-    async def _attach(self, link: Connection, first: Subscribe | Update | None) -> bool:
-        """Be present at a broker; `first` is asked before. False: not there now, it is to be located."""
+    async def _attach(self, connection: Connection, first: Subscribe | Update | None) -> bool:
+        """Attach at a broker, after the request `first`. Return whether the subscription is there."""
         name = self._wire_name
         if self.durable:
             await self._net.claim(self)
-        link.listeners[name] = self
-        self._link = link
+        connection.subscribers[name] = self
+        self._connection = connection
         try:
-            asked: list[Subscribe | Update | Attach] = [] if first is None else [first]
-            if self.durable:  # who makes an ephemeral one is present at it
-                asked.append(Attach(name, self.window))
-            for key in self._late:
-                link.tell(Acknowledge(key, (name,)))
-            for what in asked:
-                word = await link.asked(what)
+            requests: list[Subscribe | Update | Attach] = [] if first is None else [first]
+            if self.durable:  # an ephemeral one is attached by its creation
+                requests.append(Attach(name, self.window))
+            for key in self._unsent_acks:
+                connection.notify(Acknowledge(key, (name,)))
+            for what in requests:
+                word = await connection.request(what)
                 if isinstance(word, Refused):
                     if not word.retry and what is first:
                         raise RefusedError(word.reason)
-                    self._detach(link)
+                    self._detach(connection)
                     return False
         except BaseException:
-            self._detach(link)
+            self._detach(connection)
             raise
-        if self._link is not link:
+        if self._connection is not connection:
             return False  # lost meanwhile
-        self._late.clear()
-        self._host = link.broker
-        self._is_present = True
+        self._unsent_acks.clear()
+        self._host = connection.broker
+        self._has_attached = True
         self._changed.set()
         return True
 
-    def _detach(self, link: Connection) -> None:
-        if link.listeners.get(self._wire_name) is self:
-            del link.listeners[self._wire_name]
-        self.lose(link)
+    def _detach(self, connection: Connection) -> None:
+        if connection.subscribers.get(self._wire_name) is self:
+            del connection.subscribers[self._wire_name]
+        self.on_lost(connection)
 
     async def _stop(self) -> None:
         if self.replay is not None:
             self.replay.close()
-        keeper, self._keeper = self._keeper, None
-        if keeper is not None and keeper is not asyncio.current_task():
-            keeper.cancel()
-            await asyncio.wait({keeper})
+        task, self._task = self._task, None
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()
+            await asyncio.wait({task})
 
 
-class _Reading:
-    """One reader of a subscription. Several share its events; each acknowledges what it was given."""
+class _Reader:
+    """A reader of a subscription. Several share its events; each acknowledges the events that it was given."""
 
     def __init__(self, subscription: Subscription, timeout_s: float | None) -> None:
         self._subscription = subscription
         self._timeout_s = timeout_s
         self._last: Delivery | None = None
 
-    def __aiter__(self) -> _Reading:
+    def __aiter__(self) -> _Reader:
         return self
 
     async def __anext__(self) -> Delivery:
         subscription = self._subscription
         if self._last is not None and subscription.ack == "auto":
-            subscription.settle_soon(self._last)
+            subscription.acknowledge_nowait(self._last)
         self._last = None
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -525,3 +560,10 @@ class _Reading:
         if self._last is None:
             raise StopAsyncIteration
         return self._last
+
+
+def _is_same_filter(one: str, other: str) -> bool:
+    try:
+        return one == other or parse_filter(one) == parse_filter(other)
+    except FilterError:
+        return False

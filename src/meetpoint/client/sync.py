@@ -1,175 +1,220 @@
-"""The client without asyncio: the same face, every call waits. For scripts, and for notebooks, whose loop it lets be.
+"""The client without asyncio: every call waits. For scripts, and for notebooks, whose event loop it does not use.
 
-with connect_sync("mp://localhost:7400") as net:
-    sub = net.subscribe("price > 120")
-    net.publish({"price": 121})
-    for event in sub.events(timeout=1):
-        print(event["price"])
+>>> with connect_sync("mp://localhost:7400") as net:  # doctest: +SKIP
+...     sub = net.subscribe("price > 120")
+...     net.publish({"price": 121})
+...     for event in sub.events(timeout=1):
+...         print(event["price"])
+
+The asynchronous client runs in a thread of its own. Each method here is the one of `Network`, `Subscription` or
+`Delivery` with the same signature, run there and waited for here.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import os
+import re
 import threading
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import CancelledError, Future
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from meetpoint.api.client_messages import Broker, BrokerStatus, Held, JournalEntry
-from meetpoint.api.ids import EventKey, Peer
-from meetpoint.api.outcomes import Located
-from meetpoint.client.admin_queries import DeadLetter
-from meetpoint.client.background import Background
-from meetpoint.client.delivery import Delivery
-from meetpoint.client.dialer import Token
+from meetpoint.api.ids import EventId, Peer
+from meetpoint.client.connection_pool import Token
+from meetpoint.client.delivery import DeliveredEvent, Delivery
 from meetpoint.client.errors import NetworkError
 from meetpoint.client.network import TIMEOUT_S, Connecting, Network, Publishable, connect
 from meetpoint.client.publisher import IN_FLIGHT
-from meetpoint.client.subscription import Ack, Subscription
-from meetpoint.client.subscription_options import Lifetime
-from meetpoint.language.events.event import Event
-from meetpoint.language.filters.explain import Explanation
-from meetpoint.language.filters.filter import Filter
-from meetpoint.language.schema.schema import Schema
-from meetpoint.language.values import Value
+from meetpoint.client.subscription import Subscription
 
-__all__ = ["SyncDelivery", "SyncNetwork", "SyncSubscription", "connect_sync"]
+__all__ = ["Background", "SyncDelivery", "SyncNetwork", "SyncSubscription", "connect_sync"]
+
+STOP_S = 10.0
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T_co = TypeVar("T_co", covariant=True)
+W = TypeVar("W")
 
 
-class SyncDelivery:
-    """An event that matched; see `Delivery`."""
+class Background:
+    """An asyncio loop in a thread of its own, until it is stopped; it does not keep the program alive."""
 
-    __slots__ = ("_background", "delivered")
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
 
-    def __init__(self, delivered: Delivery, background: Background) -> None:
-        self.delivered = delivered
-        self._background = background
-
-    @property
-    def event(self) -> Event:
-        """The event itself."""
-        return self.delivered.event
-
-    @property
-    def id(self) -> str:
-        """The event's id, which its publisher gave it."""
-        return self.event.id
+    def _work(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            asyncio.set_event_loop(None)
 
     @property
-    def publisher(self) -> str:
-        """Who published it."""
-        return self.event.publisher
+    def is_running(self) -> bool:
+        """Whether the loop still runs."""
+        return self._thread.is_alive() and not self._loop.is_closed()
 
-    @property
-    def sequence(self) -> int:
-        """Its number among the publisher's events."""
-        return self.event.sequence
+    def run(self, coroutine: Coroutine[Any, Any, R]) -> R:
+        """Run a coroutine there, and wait for it here. An interrupt here cancels it there."""
+        if not self.is_running:
+            coroutine.close()
+            raise NetworkError("this client is closed; connect again")
+        if threading.current_thread() is self._thread:
+            coroutine.close()
+            raise NetworkError("this would wait for itself: use the asynchronous client inside a loop's callbacks")
+        future: Future[R] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except CancelledError:
+            raise NetworkError("this client was closed meanwhile; connect again") from None
+        except BaseException:
+            future.cancel()
+            raise
 
-    @property
-    def time(self) -> datetime:
-        """When it was published, by its publisher."""
-        return self.event.time
+    def call(self, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Call a function there, and do not wait."""
+        if self.is_running:
+            self._loop.call_soon_threadsafe(functools.partial(function, *args, **kwargs))
 
-    @property
-    def attributes(self) -> dict[str, Value]:
-        """What filters see of it."""
-        return self.event.attributes
+    def stop(self) -> None:
+        """Cancel all tasks, and end the thread."""
+        if not self.is_running:
+            return
+        asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result(STOP_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(STOP_S)
+        self._loop.close()
 
-    @property
-    def key(self) -> EventKey:
-        """Where it was published, and as which number there."""
-        return self.delivered.key
 
-    @property
-    def matched_by(self) -> tuple[str, ...]:
-        """The names of this client's subscriptions for which the broker brought it."""
-        return self.delivered.matched_by
+async def _cancel_others() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()
+    await asyncio.get_running_loop().shutdown_default_executor()
 
-    @property
-    def redelivered(self) -> bool:
-        """Whether it may have come before. An event that is not marked has not."""
-        return self.delivered.redelivered
 
-    def get(self, name: str) -> Value:
-        """The value of an attribute by its dotted name; None where it is missing."""
-        return self.delivered.get(name)
+# -- the same methods, waited for --------------------------------------------------------------------------------------
 
-    def __getitem__(self, name: str) -> Value:
-        return self.delivered[name]
 
-    def ack(self) -> None:
-        """It is done: once this returns it does not come again."""
-        self._background.run(self.delivered.ack())
+class _Waiting(Generic[T_co]):
+    """An asynchronous object, and the thread that it lives in."""
 
-    def nack(self, reason: str = "") -> None:
-        """It could not be used: it comes again later, and after some tries becomes a dead letter with this reason."""
-        self._background.run(self.delivered.nack(reason))
+    _inner: T_co
+    _background: Background
 
     def __repr__(self) -> str:
-        return repr(self.delivered)
+        return repr(self._inner).replace(type(self._inner).__name__, type(self).__name__, 1)
 
 
-class SyncSubscription:
-    """One subscription; see `Subscription`. `for event in subscription.events(timeout=1)` reads it."""
+def _forwarded(method: Callable[Concatenate[T_co, P], R]) -> Callable[Concatenate[_Waiting[T_co], P], R]:
+    """Forward a method that does not wait, with the same parameters, docstring and result."""
+
+    @functools.wraps(method)
+    def forward(self: _Waiting[T_co], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return method(self._inner, *args, **kwargs)
+
+    forward.__doc__ = _without_asyncio(method.__doc__)
+    return forward
+
+
+def _without_asyncio(text: str | None) -> str:
+    return re.sub(r"\b(?:await|async) ", "", text or "")  # or the examples could not be run here
+
+
+@overload
+def _waited(
+    method: Callable[Concatenate[T_co, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[_Waiting[T_co], P], R]: ...
+@overload
+def _waited(
+    method: Callable[Concatenate[T_co, P], Coroutine[Any, Any, R]], result: Callable[[R, Background], W]
+) -> Callable[Concatenate[_Waiting[T_co], P], W]: ...
+def _waited(
+    method: Callable[Concatenate[T_co, P], Coroutine[Any, Any, R]], result: Callable[[R, Background], W] | None = None
+) -> Callable[Concatenate[_Waiting[T_co], P], R | W]:
+    """Make an asynchronous method one that waits, with the same parameters and docstring.
+
+    `result` is the class here of an asynchronous object that the method returns.
+    """
+
+    @functools.wraps(method)
+    def wait(self: _Waiting[T_co], /, *args: P.args, **kwargs: P.kwargs) -> R | W:
+        found = self._background.run(method(self._inner, *args, **kwargs))
+        return found if result is None else result(found, self._background)
+
+    wait.__doc__ = _without_asyncio(method.__doc__)
+    if isinstance(result, type):
+        annotated = inspect.signature(method).replace(return_annotation=result.__name__)
+        wait.__signature__ = annotated  # type: ignore[attr-defined]  # help() shows it
+    return wait
+
+
+class SyncDelivery(_Waiting[Delivery], DeliveredEvent):
+    """An event that matched a subscription; `ack` and `nack` wait."""
+
+    def __init__(self, delivery: Delivery, background: Background) -> None:
+        super().__init__(delivery.event, delivery.key, delivery.matched_by, delivery.redelivered)
+        self._inner = delivery
+        self._background = background
+
+    ack = _waited(Delivery.ack)
+    nack = _waited(Delivery.nack)
+
+
+class SyncSubscription(_Waiting[Subscription]):
+    """A subscription. `for event in subscription.events(timeout=1)` reads it; see `Subscription`."""
 
     def __init__(self, subscription: Subscription, background: Background) -> None:
-        self.subscription = subscription
+        self._inner = subscription
         self._background = background
 
     @property
     def name(self) -> str:
-        """Its name in the whole network."""
-        return self.subscription.name
+        """The name in the whole network."""
+        return self._inner.name
 
     @property
     def filter(self) -> str:
-        """Its filter, as it is now."""
-        return self.subscription.filter
+        """The filter, as it is now."""
+        return self._inner.filter
 
     @property
     def ended(self) -> str | None:
-        """Why nothing more comes; None while it lives."""
-        return self.subscription.ended
+        """The reason why nothing more comes; None while the subscription lives."""
+        return self._inner.ended
 
     @property
     def dropped(self) -> int:
-        """Events of an ephemeral subscription that were not read in time."""
-        return self.subscription.dropped
+        """The number of events of an ephemeral subscription that were not read in time."""
+        return self._inner.dropped
 
     def events(self, timeout: float | None = None) -> Iterator[SyncDelivery]:
-        """Its events, until it ends, or until none has come for `timeout` seconds."""
-        reading = self.subscription.events(timeout)
-        while (delivered := self._background.run(_next(reading))) is not None:
-            yield SyncDelivery(delivered, self._background)
+        """Iterate over the events, until the subscription ends or none has come for `timeout` seconds.
+
+        >>> for event in sub.events(timeout=1):  # doctest: +SKIP
+        ...     print(event["price"])
+        122
+        """
+        reader = self._inner.events(timeout)
+        while (delivery := self._background.run(_next(reader))) is not None:
+            yield SyncDelivery(delivery, self._background)
 
     def __iter__(self) -> Iterator[SyncDelivery]:
         return self.events()
 
-    def update(
-        self,
-        filter: str | None = None,  # noqa: A002 - it is the word for it
-        *,
-        labels: dict[str, str] | None = None,
-        lifetime: Lifetime = None,
-    ) -> None:
-        """Another filter, other labels or another lifetime (from now on); what is None stays as it is."""
-        self._background.run(self.subscription.update(filter, labels=labels, lifetime=lifetime))
-
-    def pause(self) -> None:
-        """Let what matches wait (an ephemeral subscription: let it pass)."""
-        self._background.run(self.subscription.pause())
-
-    def resume(self) -> None:
-        """Go on after a pause, with what waited first."""
-        self._background.run(self.subscription.resume())
-
-    def unsubscribe(self) -> None:
-        """End it for good, with all that waits for it."""
-        self._background.run(self.subscription.unsubscribe())
-
-    def close(self) -> None:
-        """Read no more; a durable subscription stays."""
-        self._background.run(self.subscription.close())
+    update = _waited(Subscription.update)
+    pause = _waited(Subscription.pause)
+    resume = _waited(Subscription.resume)
+    unsubscribe = _waited(Subscription.unsubscribe)
+    close = _waited(Subscription.close)
 
     def __enter__(self) -> SyncSubscription:
         return self
@@ -178,13 +223,13 @@ class SyncSubscription:
         self.close()
 
 
-class SyncNetwork:
-    """A network of brokers as one client sees it; see `Network`. Made by `connect_sync`."""
+class SyncNetwork(_Waiting[Network]):
+    """A network of brokers as one client sees it; see `Network`. `connect_sync` makes it."""
 
     def __init__(self, connecting: Connecting) -> None:
         self._background = Background("meetpoint client")
         try:
-            self._net: Network = self._background.run(_connected(connecting))
+            self._inner = self._background.run(_connected(connecting))
         except BaseException:
             self._background.stop()
             raise
@@ -192,23 +237,23 @@ class SyncNetwork:
     @property
     def client(self) -> str:
         """The owner of this client's subscriptions."""
-        return self._net.client
+        return self._inner.client
 
     @property
     def publisher(self) -> str:
         """The publisher of this client's events."""
-        return self._net.publisher
+        return self._inner.publisher
 
     @property
     def broker(self) -> Peer | None:
         """The broker that is connected now."""
-        return self._net.broker
+        return self._inner.broker
 
     def close(self) -> None:
         """Close all connections, and end the thread. Durable subscriptions stay; ephemeral ones end."""
         if self._background.is_running:
             try:
-                self._background.run(self._net.close())
+                self._background.run(self._inner.close())
             finally:
                 self._background.stop()
 
@@ -218,129 +263,83 @@ class SyncNetwork:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def event(self, attributes: Mapping[str, object], id: str | None = None, time: datetime | None = None) -> Event:  # noqa: A002
-        """An event with this client's next number, to be published by `publish`; its `id` is known before that."""
-        return self._net.event(attributes, id, time)
+    def publish_many(self, events: Iterable[Publishable]) -> list[EventId]:
+        """Publish many events, in order, with a bounded number on their way; return their ids when all are stored.
 
-    def publish(self, event: Publishable, id: str | None = None, time: datetime | None = None) -> EventKey:  # noqa: A002
-        """Publish an event, and return its key once it is on disk."""
-        return self._background.run(self._net.publish(event, id, time))
+        The iterable is read in the caller's thread: it may be slow, or block. The first event that cannot be published
+        ends it. See `Network.publish_many`.
 
-    def publish_many(self, events: Iterable[Publishable]) -> int:
-        """Publish many events, in order, with a bounded number on their way; returns how many when all are on disk."""
-        return _Many(self._net, self._background).publish(events)
+        >>> len(net.publish_many({"n": n} for n in range(1000)))  # doctest: +SKIP
+        1000
+        """
+        return _PublishMany(self._inner, self._background).publish(events)
 
-    def subscribe(
-        self,
-        filter: str | Filter,  # noqa: A002 - it is the word for it
-        *,
-        durable: str | None = None,
-        owner: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        lifetime: Lifetime = None,
-        window: int | None = None,
-        ack: Ack = "auto",
-        paused: bool = False,
-        replace: bool = False,
-        since: datetime | None = None,
-    ) -> SyncSubscription:
-        """Subscribe; from its return on, every event that is published and matches comes. See `Network.subscribe`."""
-        coroutine = self._net.subscribe(
-            filter, durable=durable, owner=owner, labels=labels, lifetime=lifetime, window=window, ack=ack,
-            paused=paused, replace=replace, since=since,
-        )  # fmt: skip
-        return SyncSubscription(self._background.run(coroutine), self._background)
-
-    def explain(self, filter_: str | Filter, event: Event | SyncDelivery | Mapping[str, object]) -> Explanation:
-        """Why a filter accepts an event, or why not. No broker is asked."""
-        return self._net.explain(filter_, event.event if isinstance(event, SyncDelivery) else event)
-
-    def subscriptions(
-        self, owner: str | None = None, labels: Mapping[str, str] | None = None, *, partial_ok: bool = False
-    ) -> list[Held]:
-        """All subscriptions of the network by name: of one owner, with all of these labels."""
-        return self._background.run(self._net.subscriptions(owner, labels, partial_ok=partial_ok))
-
-    def dead_letters(self, name: str | None = None, *, partial_ok: bool = False) -> list[DeadLetter]:
-        """Events that subscribers did not take, of all subscriptions or of one, the oldest first."""
-        return self._background.run(self._net.dead_letters(name, partial_ok=partial_ok))
-
-    def discard(self, letter: DeadLetter) -> None:
-        """Forget a dead letter."""
-        self._background.run(self._net.discard(letter))
-
-    def brokers(self) -> list[Broker]:
-        """All brokers, as far as the connected one knows."""
-        return self._background.run(self._net.brokers())
-
-    def status(self) -> dict[str, BrokerStatus | None]:
-        """By address, how each broker is; None of one that does not answer."""
-        return self._background.run(self._net.status())
-
-    def locate(self, name: str) -> Located:
-        """Which broker hosts a durable subscription, and its filter."""
-        return self._background.run(self._net.locate(name))
-
-    def declare(self, schema: str | Schema) -> None:
-        """Add attributes to the network's schema; what is there already may not change."""
-        self._background.run(self._net.declare(schema))
-
-    def schema(self) -> Schema | None:
-        """The network's schema, or None."""
-        return self._background.run(self._net.schema())
-
-    def journal(
-        self, id: str | None = None, *, key: EventKey | None = None, partial_ok: bool = False  # noqa: A002
-    ) -> list[JournalEntry]:  # fmt: skip
-        """What brokers remember of an event by its id or its key."""
-        return self._background.run(self._net.journal(id, key=key, partial_ok=partial_ok))
+    event = _forwarded(Network.event)
+    explain = staticmethod(Network.explain)
+    publish = _waited(Network.publish)
+    subscribe = _waited(Network.subscribe, SyncSubscription)
+    subscriptions = _waited(Network.subscriptions)
+    dead_letters = _waited(Network.dead_letters)
+    discard = _waited(Network.discard)
+    brokers = _waited(Network.brokers)
+    status = _waited(Network.status)
+    hosted = _waited(Network.hosted)
+    views = _waited(Network.views)
+    follow = _waited(Network.follow)
+    followed = _waited(Network.followed)
+    locate = _waited(Network.locate)
+    declare = _waited(Network.declare)
+    schema = _waited(Network.schema)
+    journal = _waited(Network.journal)
 
 
-class _Many:
-    """Many events from an iterable that is read in the caller's thread: it may be slow, or block."""
+class _PublishMany:
+    """A call of `publish_many`: the caller's thread reads events, the loop publishes them."""
 
     def __init__(self, net: Network, background: Background) -> None:
         self._net = net
         self._background = background
         self._room = threading.Semaphore(net.in_flight)
+        self._futures: list[asyncio.Future[EventId]] = []
         self._problems: list[BaseException] = []
 
-    def publish(self, events: Iterable[Publishable]) -> int:
-        """All of them; the first that cannot be published ends it."""
-        count = 0
+    def publish(self, events: Iterable[Publishable]) -> list[EventId]:
+        """Publish all events; the first that cannot be published ends it."""
         try:
             for event in events:
-                self._wait()
+                self._acquire()
                 if self._problems:
                     self._room.release()
                     break
-                self._background.call(self._put, event)
-                count += 1
+                self._background.call(self._publish_next, event)
         except Exception:
             self._wait_for_all()
             raise
         self._wait_for_all()
         if self._problems:
             raise self._problems[0]
-        return count
+        return [future.result() for future in self._futures]
 
     def _wait_for_all(self) -> None:
         for _ in range(self._net.in_flight):
-            self._wait()
+            self._acquire()
 
-    def _wait(self) -> None:
+    def _acquire(self) -> None:
         while not self._room.acquire(timeout=1.0):
             if not self._background.is_running:
                 raise NetworkError("this client was closed meanwhile; connect again")
 
-    def _put(self, event: Publishable) -> None:
+    def _publish_next(self, event: Publishable) -> None:
         try:
-            self._net.put(event).add_done_callback(self._done)
+            future = self._net.publish_nowait(event)
         except Exception as error:
             self._problems.append(error)
             self._room.release()
+        else:
+            self._futures.append(future)
+            future.add_done_callback(self._on_done)
 
-    def _done(self, future: asyncio.Future[EventKey]) -> None:
+    def _on_done(self, future: asyncio.Future[EventId]) -> None:
         if future.cancelled():
             self._problems.append(NetworkError("this client was closed meanwhile; connect again"))
         elif (problem := future.exception()) is not None:
@@ -352,8 +351,8 @@ async def _connected(connecting: Connecting) -> Network:
     return await connecting
 
 
-async def _next(reading: AsyncIterator[Delivery]) -> Delivery | None:
-    return await anext(reading, None)
+async def _next(reader: AsyncIterator[Delivery]) -> Delivery | None:
+    return await anext(reader, None)
 
 
 def connect_sync(
@@ -366,5 +365,11 @@ def connect_sync(
     timeout: float = TIMEOUT_S,
     in_flight: int = IN_FLIGHT,
 ) -> SyncNetwork:
-    """Connect to a network of brokers, without asyncio; see `connect`. Close it, or use it by `with`."""
+    """Connect to a network of brokers, without asyncio; close it, or use it by `with`.
+
+    See `connect` for the parameters and errors.
+
+    >>> with connect_sync("mp://localhost:7400") as net:  # doctest: +SKIP
+    ...     net.publish({"price": 121})
+    """
     return SyncNetwork(connect(url, client, network=network, token=token, ca=ca, timeout=timeout, in_flight=in_flight))

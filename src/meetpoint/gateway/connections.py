@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from meetpoint.client.dialer import Token
+from meetpoint.client.connection_pool import Token
 from meetpoint.client.network import Network, connect
 from meetpoint.gateway.config import GatewaySettings
 from meetpoint.gateway.http.errors import ApiError, unauthorized

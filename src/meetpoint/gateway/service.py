@@ -87,7 +87,7 @@ class ServiceRoutes(RouteGroup):
     async def _readyz(self, call: Call) -> Response:
         try:
             async with asyncio.timeout(READY_S), call.gateway.connections.own() as lease:
-                await lease.net.links.main()
+                await lease.net.connections.main()
         except (TimeoutError, NetworkError) as error:
             reason = str(error) or f"the network did not answer within {READY_S:g} s"
             raise ApiError(503, "network", reason, headers={"Retry-After": "1"}) from None

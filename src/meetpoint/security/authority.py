@@ -17,17 +17,8 @@ from typing import Literal, NamedTuple
 from urllib.parse import quote
 
 import msgspec
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_private_key,
-)
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from meetpoint.errors import optional_imports
 from meetpoint.security.certificates import (
     BrokerIdentity,
     CertificateError,
@@ -39,6 +30,18 @@ from meetpoint.security.certificates import (
     uri_of,
 )
 from meetpoint.security.files import PRIVATE, PUBLIC, append_line, locked, make_folder, read, replace, write_new
+
+with optional_imports():
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        load_pem_private_key,
+    )
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 __all__ = ["DAYS", "Authority", "IssuedCertificate"]
 

@@ -26,13 +26,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, TypeVar
 
-import jwt
 import msgspec
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from meetpoint.errors import MeetpointError
+from meetpoint.errors import MeetpointError, optional_imports
 from meetpoint.security.files import PRIVATE, PUBLIC, append_line, locked, make_folder, read, replace, write_new
 from meetpoint.security.grants import EVERYTHING, Grant, Permit, Rights, Role, TokenError, TokenProblem, show_time
+
+with optional_imports():
+    import jwt
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 __all__ = [
     "CLOCKS_APART_S",

@@ -13,6 +13,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from meetpoint.errors import optional_imports
 from meetpoint.spark.session import session
 
 if TYPE_CHECKING:
@@ -78,5 +79,6 @@ Most modules import PySpark, and `python -m meetpoint.spark.java` imports this p
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return getattr(import_module(f"meetpoint.spark.{_MODULES[name]}"), name)
+        with optional_imports():
+            return getattr(import_module(f"meetpoint.spark.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

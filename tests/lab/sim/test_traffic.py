@@ -10,7 +10,7 @@ import pytest
 from meetpoint.api.codec import Codec
 from meetpoint.api.ids import EventKey, HomeId, Peer
 from meetpoint.api.messages import Message
-from meetpoint.api.requests import Publish, RequestOf, Subscribe
+from meetpoint.api.requests import NodeRequest, Publish, Subscribe
 from meetpoint.catalog import make_codec
 from meetpoint.catalog.purposes import ENVELOPES, PARTS, PURPOSES, Purpose
 from meetpoint.lab.sim import Network
@@ -125,7 +125,7 @@ def test_only_what_comes_after_the_first_event_counts() -> None:
 def test_a_subscription_begins_nothing_and_the_first_event_everything() -> None:
     meter = Meter(make_codec())
     began = []
-    asked: tuple[RequestOf, ...] = (Subscribe("s1", "price > 1"), Publish(b""), Publish(b""))
+    asked: tuple[NodeRequest, ...] = (Subscribe("s1", "price > 1"), Publish(b""), Publish(b""))
     for at, what in enumerate(asked, 7):
         meter.happened(at, ONE, ClientRequest(at, what))
         began.append(meter.began)

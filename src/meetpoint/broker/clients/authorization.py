@@ -16,28 +16,28 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from meetpoint.api.client_messages import (
-    Brokers,
+    BrokersRequest,
     DeadLetterInfo,
-    DeadLetters,
-    DeadLettersAre,
+    DeadLettersReply,
+    DeadLettersRequest,
     Discard,
     Follow,
-    Followed,
-    Held,
-    History,
-    Journal,
+    FollowedRequest,
+    HistoryRequest,
+    HostedSubscription,
     JournalEntry,
-    JournalIs,
-    ProgressOf,
-    Question,
-    Recent,
-    SchemaOf,
-    Status,
-    Streams,
-    Subscriptions,
-    SubscriptionsAre,
-    View,
-    Word,
+    JournalReply,
+    JournalRequest,
+    ProgressRequest,
+    RecentRequest,
+    RequestBody,
+    ResponseBody,
+    SchemaRequest,
+    StatusRequest,
+    StreamsRequest,
+    SubscriptionsReply,
+    SubscriptionsRequest,
+    ViewRequest,
 )
 from meetpoint.api.outcomes import Located, Refused
 from meetpoint.api.requests import (
@@ -99,7 +99,7 @@ class SessionPolicy:
         """Returns the schema to read filters with."""
         self.filter_of: Callable[[str], str | None] = lambda name: None
         """Returns the filter of a subscription that is hosted here, by its full name."""
-        self._inward: dict[type, Callable[[Any], Question]] = {
+        self._inward: dict[type, Callable[[Any], RequestBody]] = {
             Publish: self._publish,
             Acknowledge: lambda what: Acknowledge(what.event, self._own_names(what.names)),
             Reject: lambda what: Reject(what.event, self._own_names(what.names), what.reason, what.final),
@@ -111,19 +111,19 @@ class SessionPolicy:
             Locate: lambda what: Locate(self._name(what.name)),
             Forget: lambda what: Forget(what.event, "" if grant.may_operate else self.scope.prefix),
             Discard: lambda what: Forget(what.event, "" if grant.may_operate else self.scope.prefix),
-            Subscriptions: self._subscriptions,
-            DeadLetters: self._dead_letters,
-            Journal: self._journal,
-            History: self._history,
-            ProgressOf: lambda what: ProgressOf(self.scope.name_within(what.publisher)),
-            Streams: _unchanged,
-            Brokers: _unchanged,
-            SchemaOf: _unchanged,
-            Status: self._observes,
-            View: self._observes,
-            Recent: self._observes,
+            SubscriptionsRequest: self._subscriptions,
+            DeadLettersRequest: self._dead_letters,
+            JournalRequest: self._journal,
+            HistoryRequest: self._history,
+            ProgressRequest: lambda what: ProgressRequest(self.scope.name_within(what.publisher)),
+            StreamsRequest: _unchanged,
+            BrokersRequest: _unchanged,
+            SchemaRequest: _unchanged,
+            StatusRequest: self._observes,
+            ViewRequest: self._observes,
+            RecentRequest: self._observes,
             Follow: self._follow,
-            Followed: self._follow,
+            FollowedRequest: self._follow,
             Lookup: self._observes,
             Declare: self._operates,
             Leave: self._operates,
@@ -131,7 +131,7 @@ class SessionPolicy:
 
     # -- what it asks --------------------------------------------------------------------------------------------------
 
-    def inward(self, what: Question) -> Question:
+    def inward(self, what: RequestBody) -> RequestBody:
         """Return a request as the broker takes it; raise DeniedError where the client has no right to it."""
         return self._inward[type(what)](what)
 
@@ -216,49 +216,49 @@ class SessionPolicy:
             return self.scope.names_within(names)
         return tuple(map(self._own_name, names))
 
-    def _history(self, what: History) -> History:
+    def _history(self, what: HistoryRequest) -> HistoryRequest:
         try:
             self._check_filter(parse_filter(what.filter, self.schema()))
         except FilterError as error:
             raise DeniedError("request", str(error)) from None
         return what
 
-    def _subscriptions(self, what: Subscriptions) -> Subscriptions:
+    def _subscriptions(self, what: SubscriptionsRequest) -> SubscriptionsRequest:
         if self.sees_all:
             return what
         scope = self.scope
         if what.owner not in ("", scope.client):
             raise DeniedError("role", f"the token lists {scope.client}'s subscriptions only; leave the owner out")
-        return Subscriptions(scope.owner, what.labels, what.after and scope.name_within(what.after))
+        return SubscriptionsRequest(scope.owner, what.labels, what.after and scope.name_within(what.after))
 
-    def _dead_letters(self, what: DeadLetters) -> DeadLetters:
+    def _dead_letters(self, what: DeadLettersRequest) -> DeadLettersRequest:
         if self.sees_all:
             return what
-        return DeadLetters(what.name and self.scope.name_within(what.name), what.after)
+        return DeadLettersRequest(what.name and self.scope.name_within(what.name), what.after)
 
-    def _journal(self, what: Journal) -> Journal:
+    def _journal(self, what: JournalRequest) -> JournalRequest:
         if self.sees_all:
             return what
-        return Journal(what.id and self.scope.name_within(what.id), what.key)
+        return JournalRequest(what.id and self.scope.name_within(what.id), what.key)
 
-    def _follow(self, what: Follow | Followed) -> Question:
+    def _follow(self, what: Follow | FollowedRequest) -> RequestBody:
         """Follow an own event by the id that the client gave it, and others' by their full ids."""
         self._observes(what)
         return what if what.id.startswith(MARK) else msgspec.structs.replace(what, id=self.scope.name_within(what.id))
 
-    def _observes(self, what: Question) -> Question:
+    def _observes(self, what: RequestBody) -> RequestBody:
         if not self.grant.may_observe:
             raise DeniedError("role", "this is for clients that observe or operate; ask for a token with that role")
         return what
 
-    def _operates(self, what: Question) -> Question:
+    def _operates(self, what: RequestBody) -> RequestBody:
         if not self.grant.may_operate:
             raise DeniedError("role", "this is for clients that operate; ask for a token with the role operate")
         return what
 
     # -- what it is told -----------------------------------------------------------------------------------------------
 
-    def outward(self, word: Word) -> Word:
+    def outward(self, word: ResponseBody) -> ResponseBody:
         """Return an answer in the client's own words."""
         scope = self.scope
         match word:
@@ -266,15 +266,15 @@ class SessionPolicy:
                 return Refused(scope.text_outside(reason), retry)
             case Located(host, filter_):
                 return Located(host, scope.filter_outside(filter_))
-            case SubscriptionsAre(held, more) if not self.sees_all:
-                return SubscriptionsAre(tuple(map(self._held, held)), more)
-            case DeadLettersAre(letters, more) if not self.sees_all:
-                return DeadLettersAre(tuple(map(self._dead_letter, letters)), more)
-            case JournalIs(lines) if not self.sees_all:
-                return JournalIs(tuple(self._lines(lines)))
+            case SubscriptionsReply(held, more) if not self.sees_all:
+                return SubscriptionsReply(tuple(map(self._held, held)), more)
+            case DeadLettersReply(letters, more) if not self.sees_all:
+                return DeadLettersReply(tuple(map(self._dead_letter, letters)), more)
+            case JournalReply(lines) if not self.sees_all:
+                return JournalReply(tuple(self._lines(lines)))
         return word
 
-    def _held(self, held: Held) -> Held:
+    def _held(self, held: HostedSubscription) -> HostedSubscription:
         scope = self.scope
         terms = msgspec.structs.replace(held.terms, owner=scope.client)
         (name,) = scope.names_outside((held.name,))
@@ -316,7 +316,7 @@ class SessionPolicy:
         return None
 
 
-def _unchanged(what: Question) -> Question:
+def _unchanged(what: RequestBody) -> RequestBody:
     return what
 
 

@@ -18,33 +18,33 @@ from typing import Final
 from meetpoint.api.client_messages import (
     PAGE_MAX,
     Broker,
-    Brokers,
-    BrokersAre,
+    BrokersReply,
+    BrokersRequest,
     BrokerStatus,
     DeadLetterInfo,
-    DeadLetters,
-    DeadLettersAre,
+    DeadLettersReply,
+    DeadLettersRequest,
     Discard,
     Follow,
-    Followed,
-    Held,
-    History,
-    Journal,
+    FollowedRequest,
+    HistoryRequest,
+    HostedSubscription,
     JournalEntry,
-    JournalIs,
-    ProgressIs,
-    ProgressOf,
-    Recent,
-    SchemaIs,
-    SchemaOf,
-    Status,
-    Streams,
-    Subscriptions,
-    SubscriptionsAre,
+    JournalReply,
+    JournalRequest,
+    ProgressReply,
+    ProgressRequest,
+    RecentRequest,
+    ResponseBody,
+    SchemaReply,
+    SchemaRequest,
+    StatusRequest,
+    StreamsRequest,
+    SubscriptionsReply,
+    SubscriptionsRequest,
     TreePart,
-    View,
-    ViewIs,
-    Word,
+    ViewReply,
+    ViewRequest,
 )
 from meetpoint.api.codec import Codec
 from meetpoint.api.ids import NodeId, Peer
@@ -79,13 +79,13 @@ class FairQueue:
         self._queues: dict[str, _ClientQueue] = {}
         self._reading: set[asyncio.Task[None]] = set()
 
-    def read(self, session: Session, request: int, work: Callable[[], Word]) -> None:
+    def read(self, session: Session, request: int, work: Callable[[], ResponseBody]) -> None:
         """Answer a request with the result of work in a thread, in order; `work` raises nothing."""
         task = asyncio.get_running_loop().create_task(self._answer(session, request, work))
         self._reading.add(task)
         task.add_done_callback(self._reading.discard)
 
-    async def _answer(self, session: Session, request: int, work: Callable[[], Word]) -> None:
+    async def _answer(self, session: Session, request: int, work: Callable[[], ResponseBody]) -> None:
         queue = self._queues.setdefault(session.key, _ClientQueue())
         queue.length += 1
         try:
@@ -126,14 +126,14 @@ class Introspection:
         self.hooks = hooks
         self.state: Callable[[], str] = lambda: node.state
 
-    def view(self, session: Session, request: int, what: View) -> None:
+    def view(self, session: Session, request: int, what: ViewRequest) -> None:
         """Tell this broker's links, regions and tree."""
         node, config = self._node, self._config
         overlay = node.overlay.view()
         tree = tree_of(node.scheme)
         session.answer(
             request,
-            ViewIs(
+            ViewReply(
                 node.me,
                 self.state(),
                 config.network,
@@ -145,7 +145,7 @@ class Introspection:
             ),
         )
 
-    def recent(self, session: Session, request: int, what: Recent) -> None:
+    def recent(self, session: Session, request: int, what: RecentRequest) -> None:
         """Tell the events since the last question."""
         session.answer(request, self._recent_events.since(what.after, self._clock.now()))
 
@@ -162,7 +162,7 @@ class Introspection:
             return
         session.answer(request, Stored())
 
-    def followed(self, session: Session, request: int, what: Followed) -> None:
+    def followed(self, session: Session, request: int, what: FollowedRequest) -> None:
         """Tell what was seen of a followed event."""
         found = self._tracer.followed(what.id, what.threads[:THREADS_MAX], self._clock.now())
         if found is None:
@@ -205,20 +205,20 @@ class BrokerQueries:
         self._turns = FairQueue(1)
         self.state: Callable[[], str] = lambda: node.state
         clients.query_handlers = {
-            Brokers: self._brokers,
-            Status: self._status,
-            Subscriptions: self._subscriptions,
-            DeadLetters: self._dead_letters,
+            BrokersRequest: self._brokers,
+            StatusRequest: self._status,
+            SubscriptionsRequest: self._subscriptions,
+            DeadLettersRequest: self._dead_letters,
             Discard: self._discard,
-            Journal: self._journal,
-            SchemaOf: self._schema,
-            ProgressOf: self._progress,
-            Streams: _no_archive,
-            History: _no_archive,
-            View: introspection.view,
+            JournalRequest: self._journal,
+            SchemaRequest: self._schema,
+            ProgressRequest: self._progress,
+            StreamsRequest: _no_archive,
+            HistoryRequest: _no_archive,
+            ViewRequest: introspection.view,
             Follow: introspection.follow,
-            Followed: introspection.followed,
-            Recent: introspection.recent,
+            FollowedRequest: introspection.followed,
+            RecentRequest: introspection.recent,
         }
 
     def brokers(self) -> tuple[Broker, ...]:
@@ -236,10 +236,10 @@ class BrokerQueries:
         others = sorted(id_ for id_ in hosts if id_ != me.id)
         return tuple(Broker(hosts[id_], homes[id_]) for id_ in (me.id, *others))
 
-    def _brokers(self, session: Session, request: int, what: Brokers) -> None:
-        session.answer(request, BrokersAre(self.brokers()))
+    def _brokers(self, session: Session, request: int, what: BrokersRequest) -> None:
+        session.answer(request, BrokersReply(self.brokers()))
 
-    def _status(self, session: Session, request: int, what: Status) -> None:
+    def _status(self, session: Session, request: int, what: StatusRequest) -> None:
         session.answer(
             request,
             BrokerStatus(
@@ -262,17 +262,17 @@ class BrokerQueries:
         session.answer(request, Refused(f"this broker is {self._node.state}; ask again when it is ready", retry=True))
         return False
 
-    def _subscriptions(self, session: Session, request: int, what: Subscriptions) -> None:
+    def _subscriptions(self, session: Session, request: int, what: SubscriptionsRequest) -> None:
         if not self._has_homes(session, request):
             return
         found = self._node.held_subscriptions(what.owner, what.labels, what.after, PAGE_MAX + 1)
-        page: list[Held] = []
+        page: list[HostedSubscription] = []
         size = 0
         now, since = self._clock.now(), self._rates.since_us if self._hooks.has_tracing else 0
         for each in found[:PAGE_MAX]:
             rate = self._rates.of(each.name, now)
             page.append(
-                Held(
+                HostedSubscription(
                     each.name, each.filter, each.terms, each.queued, each.is_present, each.subscribed_us,
                     rate.total, rate.lately, rate.last_us, since,
                 )
@@ -280,9 +280,9 @@ class BrokerQueries:
             size += len(each.filter) * 4 + 256
             if size > PAGE_BYTES:
                 break
-        session.answer(request, SubscriptionsAre(tuple(page), len(page) < len(found)))
+        session.answer(request, SubscriptionsReply(tuple(page), len(page) < len(found)))
 
-    def _dead_letters(self, session: Session, request: int, what: DeadLetters) -> None:
+    def _dead_letters(self, session: Session, request: int, what: DeadLettersRequest) -> None:
         if not self._has_homes(session, request):
             return
         policy = session.policy
@@ -295,26 +295,26 @@ class BrokerQueries:
             if page and size > PAGE_BYTES:
                 break
             page.append(DeadLetterInfo(each.event, each.names, each.content, each.reason, each.at_us))
-        session.answer(request, DeadLettersAre(tuple(page), len(page) < len(found)))
+        session.answer(request, DeadLettersReply(tuple(page), len(page) < len(found)))
 
     def _discard(self, session: Session, request: int, what: Discard) -> None:
         self._clients.ask(session, request, Forget(what.event))
 
-    def _schema(self, session: Session, request: int, what: SchemaOf) -> None:
+    def _schema(self, session: Session, request: int, what: SchemaRequest) -> None:
         schema = self._node.schema
-        session.answer(request, SchemaIs("" if schema is None else schema.to_yaml()))
+        session.answer(request, SchemaReply("" if schema is None else schema.to_yaml()))
 
-    def _progress(self, session: Session, request: int, what: ProgressOf) -> None:
+    def _progress(self, session: Session, request: int, what: ProgressRequest) -> None:
         if self._has_homes(session, request):
-            session.answer(request, ProgressIs(self._node.progress(what.publisher)))
+            session.answer(request, ProgressReply(self._node.progress(what.publisher)))
 
-    def _journal(self, session: Session, request: int, what: Journal) -> None:
+    def _journal(self, session: Session, request: int, what: JournalRequest) -> None:
         self._turns.read(session, request, lambda: self._read_journal(what))
 
-    def _read_journal(self, what: Journal) -> Word:
+    def _read_journal(self, what: JournalRequest) -> ResponseBody:
         """Look through all files of the journal, in a thread."""
         try:
-            return JournalIs(tuple(_lines(self._store.journal(what.id, what.key))))
+            return JournalReply(tuple(_lines(self._store.journal(what.id, what.key))))
         except OSError as error:
             self._clients.log.write(logging.ERROR, "journal_unreadable", problem=str(error))
             return Refused(f"the journal could not be read: {error}", retry=True)
@@ -324,7 +324,7 @@ class BrokerQueries:
         await self._turns.close()
 
 
-def _no_archive(session: Session, request: int, what: Streams | History) -> None:
+def _no_archive(session: Session, request: int, what: StreamsRequest | HistoryRequest) -> None:
     """Refuse a query of the archive, where there is none."""
     todo = "set archive.folder in its configuration, or say meetpoint up --archive"
     session.answer(request, Refused(f"this broker keeps no archive; {todo}", retry=False))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from meetpoint.api.outcomes import Outcome, Published, Refused
-from meetpoint.api.requests import Acknowledge, Attach, Detach, Publish, Reject, RequestOf, Subscribe, Unsubscribe
+from meetpoint.api.requests import Acknowledge, Attach, Detach, NodeRequest, Publish, Reject, Subscribe, Unsubscribe
 from meetpoint.broker.clients.authorization import Authorizer, SessionPolicy
 from meetpoint.broker.clients.quotas import Quotas, TokenBuckets
 from meetpoint.broker.config import Limits
@@ -62,7 +62,7 @@ class ClientRegistry:
         self._submit = submit
         self.sessions: dict[Session, None] = {}
         self._attached: dict[str, Session] = {}
-        self._asked: dict[int, tuple[Session | None, int, RequestOf, asyncio.Future[Outcome] | None]] = {}
+        self._asked: dict[int, tuple[Session | None, int, NodeRequest, asyncio.Future[Outcome] | None]] = {}
         self._number = NOBODY
         self.requests_max = limits.requests_under_way
         self._waiting: dict[Session, None] = {}
@@ -77,7 +77,7 @@ class ClientRegistry:
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
-    def ask(self, session: Session | None, request: int, what: RequestOf) -> None:
+    def ask(self, session: Session | None, request: int, what: NodeRequest) -> None:
         """Submit a client's request to the node."""
         if request == NOBODY and type(what) in _QUIET:
             self._submit(ClientRequest(NOBODY, what))
@@ -86,7 +86,7 @@ class ClientRegistry:
         self._asked[number] = (session, request, what, None)
         self._submit(ClientRequest(number, what))
 
-    def ask_self(self, what: RequestOf) -> asyncio.Future[Outcome]:
+    def ask_self(self, what: NodeRequest) -> asyncio.Future[Outcome]:
         """Submit a request of the broker itself to the node."""
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._number = number = self._number + 1
@@ -119,7 +119,7 @@ class ClientRegistry:
             self._submit(Withdrawn(number))
             self.answered(number, Refused(DISK_FULL, retry=True))
 
-    def _was_refused(self, session: Session, what: RequestOf, outcome: Refused) -> None:
+    def _was_refused(self, session: Session, what: NodeRequest, outcome: Refused) -> None:
         kind = "request" if not outcome.retry else "disk_full" if self.is_full else "not_ready"
         session.refuse(kind, outcome.reason)
         if type(what) is Publish and outcome.retry:

@@ -17,7 +17,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from meetpoint.api.client_messages import FROM_CLIENTS, TO_CLIENTS, Ask, Ended, GoAway, Notification, Told, Word
+from meetpoint.api.client_messages import (
+    FROM_CLIENTS,
+    TO_CLIENTS,
+    Ended,
+    GoAway,
+    Notification,
+    Request,
+    Response,
+    ResponseBody,
+)
 from meetpoint.api.codec import Codec, WireError
 from meetpoint.api.ids import EventKey
 from meetpoint.api.messages import Message
@@ -89,7 +98,7 @@ class Session:
 
     def take(self, message: Message) -> None:
         """Take a message of the client."""
-        assert type(message) is Ask
+        assert type(message) is Request
         clients = self._clients
         clients.counts.totals["requests"] += 1
         what = message.what
@@ -207,14 +216,14 @@ class Session:
 
     # -- what it is told -----------------------------------------------------------------------------------------------
 
-    def answer(self, request: int, word: Word) -> None:
+    def answer(self, request: int, word: ResponseBody) -> None:
         """Answer a request, where an answer is wanted."""
         self.in_flight -= 1
         if self.in_flight == self._clients.requests_max // 2:
             self._clients.hold(self)
         self.connection.refusals += type(word) is Refused
         if request != NOBODY:
-            self._send(Told(request, word if self.policy is None else self.policy.outward(word)))
+            self._send(Response(request, word if self.policy is None else self.policy.outward(word)))
 
     def end(self, name: str, reason: str, *, moved: bool) -> None:
         """Tell that nothing more comes for a name."""

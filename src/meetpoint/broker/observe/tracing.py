@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from meetpoint.api.client_messages import FollowedIs, RecentEvent, RecentIs, RecentMatch, Seen
+from meetpoint.api.client_messages import FollowedReply, RecentEvent, RecentMatch, RecentReply, TraceStep
 from meetpoint.api.codec import Codec, WireError
 from meetpoint.api.ids import EventKey
 from meetpoint.api.limits import SECOND_US
@@ -113,7 +113,7 @@ class RecentEvents:
                 is_told = effect.step == "notified" and not effect.detail
                 self._matches.append(RecentMatch(self._number, now, effect.event, len(effect.names), is_told))
 
-    def since(self, number: int, now: int) -> RecentIs:
+    def since(self, number: int, now: int) -> RecentReply:
         """Return what came after a number, and go on recording for a while."""
         is_new = now >= self._until
         self._until = now + LOOK_US
@@ -127,7 +127,7 @@ class RecentEvents:
                 break
             events.append(event)
         matches = tuple(match for match in self._matches if match.number > number)
-        return RecentIs(self._number, tuple(reversed(events)), matches)
+        return RecentReply(self._number, tuple(reversed(events)), matches)
 
 
 FOLLOWED_MAX: Final = 16
@@ -173,11 +173,11 @@ class _FollowedEvent:
     def __init__(self, id_: str, until: int) -> None:
         self.signs = IdMatcher(_PACK(id_))
         self.until = until
-        self.seen: list[Seen] = []
+        self.seen: list[TraceStep] = []
         self.is_cut = False
         self.threads: set[bytes] = set()
 
-    def record(self, seen: Seen) -> None:
+    def record(self, seen: TraceStep) -> None:
         if len(self.seen) < SEEN_MAX:
             self.seen.append(seen)
         else:
@@ -199,7 +199,7 @@ class EventTracer:
         self._node = node
         self._codec = codec
         self._followed: dict[str, _FollowedEvent] = {}
-        self._unnamed: deque[Seen] = deque(maxlen=UNNAMED_MAX)
+        self._unnamed: deque[TraceStep] = deque(maxlen=UNNAMED_MAX)
         self._number = 0
         self.errors = 0
         """Number of messages that could not be read."""
@@ -220,7 +220,7 @@ class EventTracer:
             self.on_change(True)
         self._followed[id_] = _FollowedEvent(id_, until)
 
-    def followed(self, id_: str, threads: Sequence[bytes], now: int) -> FollowedIs | None:
+    def followed(self, id_: str, threads: Sequence[bytes], now: int) -> FollowedReply | None:
         """Return the sightings of an event and of threads; None where it is not followed any longer."""
         self._forget_old(now)
         known = self._followed.get(id_)
@@ -229,7 +229,7 @@ class EventTracer:
         wanted = {*threads, *known.threads}
         found = {each.number: each for each in self._unnamed if each.thread in wanted}
         found.update((each.number, each) for each in known.seen)
-        page: list[Seen] = []
+        page: list[TraceStep] = []
         size = 0
         for number in sorted(found):
             each = found[number]
@@ -237,7 +237,7 @@ class EventTracer:
             if size > ANSWER_BYTES:
                 break
             page.append(each)
-        return FollowedIs(known.signs.event, tuple(page), known.is_cut or len(page) < len(found))
+        return FollowedReply(known.signs.event, tuple(page), known.is_cut or len(page) < len(found))
 
     def _forget_old(self, now: int) -> None:
         for id_ in [id_ for id_, each in self._followed.items() if each.until <= now]:
@@ -294,19 +294,19 @@ class EventTracer:
                         followed.threads.add(said.thread)
                     followed.record(self._sighting(said, now))
 
-    def _sighting_of(self, effect: Trace, now: int) -> Seen:
+    def _sighting_of(self, effect: Trace, now: int) -> TraceStep:
         looked_at = -1
         if effect.step == "taken":
             home = self._node.home_manager.homes.get(effect.home)
             looked_at = -1 if home is None else len(home.filters)
-        return Seen(
+        return TraceStep(
             self._next(), now, effect.step, names=effect.names[:NAMES_MAX], detail=effect.detail, looked_at=looked_at
         )  # fmt: skip
 
-    def _sighting(self, said: _MessageSeen, now: int) -> Seen:
+    def _sighting(self, said: _MessageSeen, now: int) -> TraceStep:
         detail = "routed" if said.is_routed else ""
         step = "sent" if said.is_sent else "received"
-        return Seen(self._next(), now, step, said.peer, said.tag, said.thread, detail=detail)
+        return TraceStep(self._next(), now, step, said.peer, said.tag, said.thread, detail=detail)
 
     def _next(self) -> int:
         self._number += 1

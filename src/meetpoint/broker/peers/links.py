@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Final
 
 from meetpoint.api.codec import MESSAGE_MAX, Codec, WireError
-from meetpoint.api.handshake import Hello, IAm, Welcome
+from meetpoint.api.handshake import Hello, NewIncarnation, Welcome
 from meetpoint.api.ids import NodeId, Peer
 from meetpoint.api.messages import Message
 from meetpoint.broker.config import BrokerConfig
@@ -101,7 +101,7 @@ class PeerLink:
 
     def set_incarnation(self, me: Peer) -> None:
         """Send under another incarnation from now on."""
-        data = HANDSHAKE.encode(IAm(me))
+        data = HANDSHAKE.encode(NewIncarnation(me))
         if self._connection is not None:
             self._connection.send(data)
         elif self._pending or self._task is not None:
@@ -208,7 +208,7 @@ class _OutboundRole:
         self._reached = reached
 
     def take(self, message: Message) -> None:
-        if not isinstance(message, IAm):
+        if not isinstance(message, NewIncarnation):
             return
         if message.peer.id == self._reached.id:
             self._reached = message.peer
@@ -278,7 +278,7 @@ class PeerLinks:
         self.me = me
         for link in self._links.values():
             link.set_incarnation(me)
-        data = HANDSHAKE.encode(IAm(me))
+        data = HANDSHAKE.encode(NewIncarnation(me))
         for connection in self.inbound:
             connection.send(data)
 
@@ -351,7 +351,7 @@ class InboundLink:
 
     def take(self, message: Message) -> None:
         """Take a message of a peer."""
-        if type(message) is IAm:
+        if type(message) is NewIncarnation:
             if message.peer.id == self._source.id:
                 self._source = message.peer
             else:

@@ -15,9 +15,8 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Final, Protocol, cast
 
-from meetpoint.api.codec import Codec, Piece, WireError, split
-from meetpoint.api.frames import FrameReader, frames
-from meetpoint.api.handshake import HANDSHAKE_VERSION, Hello, HelloRejected, IAm, Welcome
+from meetpoint.api.codec import Codec, FrameReader, Piece, WireError, frames, split
+from meetpoint.api.handshake import HANDSHAKE_VERSION, Hello, HelloRejected, NewIncarnation, Welcome
 from meetpoint.api.messages import Message
 from meetpoint.broker.config import Limits
 from meetpoint.broker.transport.cpu_budget import PENALIZED_FROM, CpuBudget, penalty_after
@@ -26,7 +25,7 @@ from meetpoint.broker.transport.tls import TLS_FIRST_BYTE, TlsError, TlsPipe
 
 __all__ = ["HANDSHAKE", "SLICE_S", "Connection", "FlushScheduler", "Role"]
 
-HANDSHAKE: Final = Codec((Hello, Welcome, HelloRejected, IAm))
+HANDSHAKE: Final = Codec((Hello, Welcome, HelloRejected, NewIncarnation))
 FRAME_BEFORE_MAX: Final = 4 << 10
 """The longest frame before the other side has said who it is."""
 SLICE_S: Final = 0.01

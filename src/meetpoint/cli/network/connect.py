@@ -21,10 +21,10 @@ import typer
 from meetpoint.errors import MeetpointError
 
 if TYPE_CHECKING:
-    from meetpoint.api.client_messages import DeadLetterInfo, Held, Question, Word
+    from meetpoint.api.client_messages import DeadLetterInfo, HostedSubscription, RequestBody, ResponseBody
     from meetpoint.api.ids import Peer
     from meetpoint.client.connection import Connection
-    from meetpoint.client.dialer import Dialer
+    from meetpoint.client.connection_pool import Dialer
     from meetpoint.client.network import Connecting
 
 
@@ -84,7 +84,7 @@ class ConnectOptions(NamedTuple):
 
     def dialer(self) -> Dialer:
         """Return a dialer of single connections."""
-        from meetpoint.client.dialer import Dialer
+        from meetpoint.client.connection_pool import Dialer
 
         return Dialer(self.url, token=self._give_token, ca=self.ca)
 
@@ -194,11 +194,11 @@ class BrokerSet:
 
     async def all(self) -> list[BrokerLink]:
         """Connect to all brokers; return them by address, unreachable ones included."""
-        from meetpoint.api.client_messages import Brokers as Question
-        from meetpoint.api.client_messages import BrokersAre
+        from meetpoint.api.client_messages import BrokersReply
+        from meetpoint.api.client_messages import BrokersRequest as RequestBody
 
         first = self._first_open()  # the broker that was asked first may have stopped since
-        reply = await request(first, Question(), BrokersAre)
+        reply = await request(first, RequestBody(), BrokersReply)
         peers = {broker.peer.address: broker.peer for broker in reply.brokers}
         found = await asyncio.gather(*(self.connect_to(peer) for peer in peers.values()))
         return sorted(found, key=lambda broker: _place(broker.peer.address))
@@ -220,7 +220,7 @@ class BrokerSet:
         self._links[peer.address] = broker
         return broker
 
-    async def ask(self, broker: BrokerLink, question: Question, kind: type[T]) -> T | None:
+    async def ask(self, broker: BrokerLink, question: RequestBody, kind: type[T]) -> T | None:
         """Return a broker's answer, or None after the timeout; the reason is in `problem` then."""
         from meetpoint.client.errors import NetworkError, RefusedError
 
@@ -275,12 +275,12 @@ async def brokers_at(at: ConnectOptions, timeout_s: float = BROKER_TIMEOUT_S) ->
         await brokers.close()
 
 
-async def request(connection: Connection, question: Question, kind: type[T]) -> T:
+async def request(connection: Connection, question: RequestBody, kind: type[T]) -> T:
     """Return a broker's answer of the expected kind; raise NetworkError where it refuses."""
     from meetpoint.api.outcomes import Refused
     from meetpoint.client.errors import NetworkError, RefusedError
 
-    reply: Word = await connection.asked(question)
+    reply: ResponseBody = await connection.request(question)
     if isinstance(reply, kind):
         return reply
     if isinstance(reply, Refused):
@@ -291,14 +291,14 @@ async def request(connection: Connection, question: Question, kind: type[T]) -> 
 
 async def all_subscriptions(
     brokers: BrokerSet, broker: BrokerLink, owner: str, labels: tuple[tuple[str, str], ...]
-) -> list[Held] | None:
+) -> list[HostedSubscription] | None:
     """Return all subscriptions that a broker hosts; None where it does not answer."""
-    from meetpoint.api.client_messages import Subscriptions, SubscriptionsAre
+    from meetpoint.api.client_messages import SubscriptionsReply, SubscriptionsRequest
 
-    found: list[Held] = []
+    found: list[HostedSubscription] = []
     after = ""
     while True:
-        reply = await brokers.ask(broker, Subscriptions(owner, labels, after), SubscriptionsAre)
+        reply = await brokers.ask(broker, SubscriptionsRequest(owner, labels, after), SubscriptionsReply)
         if reply is None:
             return None
         found += reply.subscriptions
@@ -309,12 +309,12 @@ async def all_subscriptions(
 
 async def all_dead_letters(brokers: BrokerSet, broker: BrokerLink, name: str) -> list[DeadLetterInfo] | None:
     """Return all dead letters at a broker; None where it does not answer."""
-    from meetpoint.api.client_messages import DeadLetters, DeadLettersAre
+    from meetpoint.api.client_messages import DeadLettersReply, DeadLettersRequest
 
     found: list[DeadLetterInfo] = []
     after = None
     while True:
-        reply = await brokers.ask(broker, DeadLetters(name, after), DeadLettersAre)
+        reply = await brokers.ask(broker, DeadLettersRequest(name, after), DeadLettersReply)
         if reply is None:
             return None
         found += reply.letters

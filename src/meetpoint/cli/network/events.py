@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from meetpoint.cli.network.connect import LOCAL_NETWORK, ConnectOptions, labels_of, run, with_connect_options
-from meetpoint.cli.options import AsJson, need_arrow
+from meetpoint.cli.options import AsJson
 from meetpoint.cli.output.streams import EXIT_SET_ASIDE, finish, print_error, print_json, print_note
 from meetpoint.errors import one_line
 from meetpoint.wording import counted
@@ -203,7 +203,6 @@ def pub(
 
     single = events.lstrip().startswith("{")
     if not single:
-        need_arrow()
         from meetpoint.cli.output.files import refuse_overlap
 
         _check_source(events)
@@ -305,7 +304,7 @@ class _Publisher:
     """
 
     def __init__(self, at: ConnectOptions, publisher: str) -> None:
-        from meetpoint.client.background import Background
+        from meetpoint.client.sync import Background
 
         self._connecting = at.connect(publisher)
         self._background = Background("meetpoint pub")

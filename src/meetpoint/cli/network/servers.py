@@ -17,7 +17,7 @@ import typer
 
 from meetpoint.cli.network.connect import LOCAL_NETWORK, ConnectOptions, request, run, with_connect_options
 from meetpoint.cli.options import Insecure, RevokedTokens, TokenKeys
-from meetpoint.errors import MeetpointError
+from meetpoint.errors import MeetpointError, need_extra
 
 if TYPE_CHECKING:
     from meetpoint.gateway import GatewaySettings
@@ -113,6 +113,7 @@ def broker(
     Without --join, and without data of an earlier run, it begins a network of its own. Every key of the file is in
     docs/configuration.md.
     """
+    need_extra("broker")
     from meetpoint.broker import make_config, read_config, run_broker
 
     given: dict[str, Any] = {

@@ -24,12 +24,12 @@ from meetpoint.cli.network.connect import (
     run,
     with_connect_options,
 )
-from meetpoint.cli.options import AsJson, need_arrow
+from meetpoint.cli.options import AsJson
 from meetpoint.cli.output.streams import QuietConsole, finish, json_text, print_error, print_json
 from meetpoint.errors import EventError, FilterError, MeetpointError, one_line
 
 if TYPE_CHECKING:
-    from meetpoint.api.client_messages import Held
+    from meetpoint.api.client_messages import HostedSubscription
     from meetpoint.api.requests import Subscribe, Update
     from meetpoint.language import Schema
     from meetpoint.matching.io.rejects import Rejected
@@ -99,7 +99,6 @@ def export(
     if out == "-":
         sys.stdout.write(text)
     else:
-        need_arrow()
         from meetpoint.cli.output.files import write_text
 
         write_text(out, text)
@@ -108,7 +107,9 @@ def export(
         print_error(f"{passing:,} that are not durable are left out: they live as long as their clients")
 
 
-async def _all_at(at: ConnectOptions, owner: str, labels: dict[str, str]) -> tuple[list[tuple[str, Held]], list[str]]:
+async def _all_at(
+    at: ConnectOptions, owner: str, labels: dict[str, str]
+) -> tuple[list[tuple[str, HostedSubscription]], list[str]]:
     """Return all subscriptions by name with their brokers' addresses, and the problems of silent brokers."""
     async with brokers_at(at) as brokers:
         return await _collect(brokers, await brokers.all(), owner, labels)
@@ -116,7 +117,7 @@ async def _all_at(at: ConnectOptions, owner: str, labels: dict[str, str]) -> tup
 
 async def _collect(
     brokers: BrokerSet, all_brokers: list[BrokerLink], owner: str = "", labels: dict[str, str] | None = None
-) -> tuple[list[tuple[str, Held]], list[str]]:
+) -> tuple[list[tuple[str, HostedSubscription]], list[str]]:
     wanted = tuple(sorted((labels or {}).items()))
     answers = await asyncio.gather(*(all_subscriptions(brokers, broker, owner, wanted) for broker in all_brokers))
     found = [
@@ -128,7 +129,7 @@ async def _collect(
     return found, [broker.problem for broker, answer in zip(all_brokers, answers, strict=True) if answer is None]
 
 
-def _row(subscription: Held) -> dict[str, Any]:
+def _row(subscription: HostedSubscription) -> dict[str, Any]:
     """Return a subscription as a line of a file."""
     row: dict[str, Any] = {
         "name": subscription.name,
@@ -143,7 +144,7 @@ def _row(subscription: Held) -> dict[str, Any]:
     return row
 
 
-def _show(found: list[tuple[str, Held]]) -> None:
+def _show(found: list[tuple[str, HostedSubscription]]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
@@ -166,7 +167,7 @@ def _show(found: list[tuple[str, Held]]) -> None:
     console.print("1 subscription" if len(found) == 1 else f"{len(found):,} subscriptions", highlight=False)
 
 
-def _state(subscription: Held) -> str:
+def _state(subscription: HostedSubscription) -> str:
     if subscription.terms.paused:
         return "paused"
     if not subscription.terms.durable:
@@ -213,7 +214,6 @@ def import_(
     as_json: AsJson = False,
 ) -> None:
     """Make the durable subscriptions of a file, or change those that differ; the same file again changes nothing."""
-    need_arrow()
     from meetpoint.cli.output.files import RejectFile, refuse_overlap
     from meetpoint.matching.io.events import format_of
 
@@ -231,7 +231,7 @@ def import_(
 
 
 async def _import(at: ConnectOptions, file: str, rejected: Rejected) -> Counter[str]:
-    from meetpoint.api.client_messages import SchemaIs, SchemaOf
+    from meetpoint.api.client_messages import SchemaReply, SchemaRequest
     from meetpoint.cli.output.streams import progress
     from meetpoint.client import NetworkError
     from meetpoint.language import Schema
@@ -247,7 +247,7 @@ async def _import(at: ConnectOptions, file: str, rejected: Rejected) -> Counter[
             )
         existing = {subscription.name: (host, subscription) for host, subscription in found}
         by_address = {broker.peer.address: broker for broker in all_brokers}
-        text = (await request(brokers.first, SchemaOf(), SchemaIs)).schema
+        text = (await request(brokers.first, SchemaRequest(), SchemaReply)).schema
         rows = _read(file, rejected, Schema.from_yaml(text) if text else None)
         turn = 0
         with progress(f"importing to {len(all_brokers)} brokers") as step:
@@ -342,11 +342,13 @@ async def _make(broker: BrokerLink, wanted: _ImportedSubscription) -> tuple[str,
     terms = SubscriptionOptions(True, wanted.owner, wanted.labels, wanted.lifetime_us, wanted.paused)
     outcome = await _ask(broker, Subscribe(wanted.name, wanted.filter, terms), "new")
     if broker.connection is not None:
-        broker.connection.tell(Detach(wanted.name))  # a home takes it that whoever subscribes is there
+        broker.connection.notify(Detach(wanted.name))  # a home takes it that whoever subscribes is there
     return outcome
 
 
-async def _change(broker: BrokerLink, subscription: Held, wanted: _ImportedSubscription) -> tuple[str, str]:
+async def _change(
+    broker: BrokerLink, subscription: HostedSubscription, wanted: _ImportedSubscription
+) -> tuple[str, str]:
     from meetpoint.api.requests import Update
 
     if not subscription.terms.durable:
@@ -367,7 +369,7 @@ async def _change(broker: BrokerLink, subscription: Held, wanted: _ImportedSubsc
 async def _ask(broker: BrokerLink, what: Subscribe | Update, done: str) -> tuple[str, str]:
     """Send a request until it is done or refused for good; raise NetworkError where neither comes in time."""
     from meetpoint.api.outcomes import Stored
-    from meetpoint.client.backoff import Backoff
+    from meetpoint.client.connection_pool import Backoff
     from meetpoint.client.errors import NetworkError, RefusedError
 
     assert broker.connection is not None

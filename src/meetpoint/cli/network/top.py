@@ -102,11 +102,11 @@ class _Sample(msgspec.Struct):
 
 
 async def _sample(brokers: BrokerSet) -> _Sample:
-    from meetpoint.api.client_messages import BrokerStatus, Status
+    from meetpoint.api.client_messages import BrokerStatus, StatusRequest
     from meetpoint.client.errors import RefusedError
 
     all_brokers = await brokers.all()
-    status = await asyncio.gather(*(brokers.ask(broker, Status(), BrokerStatus) for broker in all_brokers))
+    status = await asyncio.gather(*(brokers.ask(broker, StatusRequest(), BrokerStatus) for broker in all_brokers))
     refused = [broker.problem for broker in all_brokers if broker.is_refused]
     if refused and not any(status):
         raise RefusedError(refused[0])  # they are there, and do not tell

@@ -13,7 +13,7 @@ import typer
 from meetpoint.cli.network.broker_process import HOST, BrokerProcess, check_ports
 from meetpoint.cli.network.network_folder import NOTES, NetworkKeys, read_notes, write_notes, write_settings
 from meetpoint.cli.network.supervisor import BROKERS_MAX, DATA, GATEWAY, PORT, Supervisor
-from meetpoint.errors import SetupError
+from meetpoint.errors import SetupError, need_extra
 
 if TYPE_CHECKING:
     from meetpoint.cli.flights import FlightData
@@ -79,6 +79,7 @@ def up(
 
     The dashboard shows it at work: how an event goes, what it meets, and how the network heals when a broker is killed.
     """
+    need_extra("broker")
     if http is not None and no_http:
         raise typer.BadParameter("there is --no-http too; give one of them.", param_hint="--http")
     notes = read_notes(data, brokers, scheme, overlay)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import msgspec
 import typer
 
-from meetpoint.api.client_messages import DeadLetterInfo, Held, JournalEntry
+from meetpoint.api.client_messages import DeadLetterInfo, HostedSubscription, JournalEntry
 from meetpoint.api.ids import EventKey
 from meetpoint.cli.network.connect import (
     LOCAL_NETWORK,
@@ -33,7 +33,7 @@ from meetpoint.errors import MeetpointError, one_line
 from meetpoint.language.filters.explain import Explanation, explain
 
 if TYPE_CHECKING:
-    from meetpoint.api.client_messages import DeadLetterInfo, Held
+    from meetpoint.api.client_messages import DeadLetterInfo, HostedSubscription
     from meetpoint.language import Event
 
 
@@ -62,7 +62,7 @@ def why(
 
 async def _collect(at: ConnectOptions, event_id: str, name: str) -> Evidence:
     """Ask all brokers for all they know of the event and the subscription."""
-    from meetpoint.api.client_messages import Journal, JournalIs
+    from meetpoint.api.client_messages import JournalReply, JournalRequest
 
     async with brokers_at(at) as brokers:
         all_brokers = await brokers.all()
@@ -70,17 +70,17 @@ async def _collect(at: ConnectOptions, event_id: str, name: str) -> Evidence:
             event=event_id, name=name, homes={bytes(broker.peer.id): broker.peer.address for broker in all_brokers}
         )
 
-        async def journal_lines(question: Journal) -> list[JournalLine]:
-            answers = await asyncio.gather(*(brokers.ask(broker, question, JournalIs) for broker in all_brokers))
+        async def journal_lines(question: JournalRequest) -> list[JournalLine]:
+            answers = await asyncio.gather(*(brokers.ask(broker, question, JournalReply) for broker in all_brokers))
             return [
                 JournalLine(broker.peer.address, entry)
                 for broker, answer in zip(all_brokers, answers, strict=True)
                 for entry in (answer.lines if answer is not None else ())
             ]
 
-        lines = await journal_lines(Journal(event_id))
+        lines = await journal_lines(JournalRequest(event_id))
         for key in dict.fromkeys(line.entry.event for line in lines):  # whoever did not publish it knows only its key
-            lines += await journal_lines(Journal("", key))
+            lines += await journal_lines(JournalRequest("", key))
         evidence.lines = list({(line.broker, line.entry): line for line in lines}.values())
         keys = {line.entry.event for line in lines}
         found = await asyncio.gather(*(_subscription_at(brokers, broker, name) for broker in all_brokers))
@@ -98,11 +98,11 @@ async def _collect(at: ConnectOptions, event_id: str, name: str) -> Evidence:
 
 async def _subscription_at(
     brokers: BrokerSet, broker: BrokerLink, name: str
-) -> tuple[Held | None, list[DeadLetterInfo]]:
+) -> tuple[HostedSubscription | None, list[DeadLetterInfo]]:
     """Return the subscription, if this broker has it, and its dead letters there."""
-    from meetpoint.api.client_messages import Subscriptions, SubscriptionsAre
+    from meetpoint.api.client_messages import SubscriptionsReply, SubscriptionsRequest
 
-    reply = await brokers.ask(broker, Subscriptions(after=just_before(name)), SubscriptionsAre)
+    reply = await brokers.ask(broker, SubscriptionsRequest(after=just_before(name)), SubscriptionsReply)
     found = None if reply is None else next((each for each in reply.subscriptions if each.name == name), None)
     return found, await all_dead_letters(brokers, broker, name) or []
 
@@ -148,7 +148,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     """The event's id as given by the user."""
     name: str
     lines: list[JournalLine] = []
-    subscription: Held | None = None
+    subscription: HostedSubscription | None = None
     host: str = ""
     """The address of the broker that has the subscription."""
     dead_letters: list[DeadLetterInfo] = []
@@ -298,7 +298,7 @@ class _Investigation:
             f"✗ there is no subscription {self.name}: it was never made, or it has ended (meetpoint subs list)"
         )
 
-    def _never_came(self, subscription: Held) -> tuple[Verdict, str]:
+    def _never_came(self, subscription: HostedSubscription) -> tuple[Verdict, str]:
         if not self.published:
             return "unknown", "? the broker where it was published does not remember it any more"
         name, first = self.name, self.published[0].entry.at_us

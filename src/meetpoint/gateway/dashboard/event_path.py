@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from meetpoint.api.client_messages import FollowedIs, Seen
+from meetpoint.api.client_messages import FollowedReply, TraceStep
 from meetpoint.api.ids import Peer
 from meetpoint.catalog.purposes import EVENT_STEPS
 from meetpoint.gateway.events.publish import Attributes
@@ -98,10 +98,10 @@ class _Sighting(msgspec.Struct):
     """A message as one of its two brokers saw it."""
 
     broker: bytes
-    seen: Seen
+    seen: TraceStep
 
 
-def path_of(id_: str, attributes: bytes, answers: Mapping[Peer, FollowedIs | None], now_us: int) -> EventPath:
+def path_of(id_: str, attributes: bytes, answers: Mapping[Peer, FollowedReply | None], now_us: int) -> EventPath:
     """Return the path of an event, from the answers of all brokers by `now_us`."""
     sides = [_Sighting(peer.id, seen) for peer, answer in answers.items() if answer is not None for seen in answer.seen]
     began = min((side.seen.at_us for side in sides if side.seen.step == "published"), default=None)

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from meetpoint.api.client_messages import BrokerStatus, Recent, RecentIs, Status
+from meetpoint.api.client_messages import BrokerStatus, RecentReply, RecentRequest, StatusRequest
 from meetpoint.api.ids import EventKey, Peer
 from meetpoint.client.network import Network
 from meetpoint.errors import MeetpointError
@@ -147,8 +147,8 @@ class NetworkObserver:
 
     async def _sample(self, net: Network) -> LiveSample:
         status, recent = await asyncio.gather(
-            net.ask_all(lambda peer: Status(), BrokerStatus, BROKER_TIMEOUT_S),
-            net.ask_all(lambda peer: Recent(self._numbers.get(peer.id, 0)), RecentIs, BROKER_TIMEOUT_S),
+            net.ask_all(lambda peer: StatusRequest(), BrokerStatus, BROKER_TIMEOUT_S),
+            net.ask_all(lambda peer: RecentRequest(self._numbers.get(peer.id, 0)), RecentReply, BROKER_TIMEOUT_S),
         )
         now = time.monotonic()
         elapsed_s, self._before_at = now - self._before_at, now
@@ -197,7 +197,7 @@ class NetworkObserver:
         published, delivered = round(rate("events_published"), 1), round(rate("deliveries"), 1)
         return BrokerRates(peer.id.hex(), peer.address, status.state, published, delivered, queued)
 
-    def _add_events(self, peer: Peer, answer: RecentIs) -> None:
+    def _add_events(self, peer: Peer, answer: RecentReply) -> None:
         if answer.last < self._numbers.get(peer.id, 0):
             self._numbers[peer.id] = 0  # it began anew; what it said of now comes in the next look
             return
@@ -211,7 +211,7 @@ class NetworkObserver:
             _, evicted = self._events.popitem(last=False)
             self._left_out += not evicted.was_shown
 
-    def _add_matches(self, answer: RecentIs) -> None:
+    def _add_matches(self, answer: RecentReply) -> None:
         for match in answer.matches:
             shown = self._events.get(match.event)
             if shown is None:

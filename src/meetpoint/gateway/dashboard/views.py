@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, TypeAlias
 
-from meetpoint.api.client_messages import BrokerStatus, Held, Status, View, ViewIs
+from meetpoint.api.client_messages import BrokerStatus, HostedSubscription, StatusRequest, ViewReply, ViewRequest
 from meetpoint.api.ids import Peer
 from meetpoint.client.errors import RefusedError
 from meetpoint.client.network import Network
@@ -64,8 +64,8 @@ async def network_view(net: Network, rates: Mapping[bytes, float]) -> NetworkVie
     try:
         async with asyncio.timeout(NETWORK_TIMEOUT_S):
             views, status = await asyncio.gather(
-                net.ask_all(lambda peer: View(), ViewIs, BROKER_TIMEOUT_S),
-                net.ask_all(lambda peer: Status(), BrokerStatus, BROKER_TIMEOUT_S),
+                net.ask_all(lambda peer: ViewRequest(), ViewReply, BROKER_TIMEOUT_S),
+                net.ask_all(lambda peer: StatusRequest(), BrokerStatus, BROKER_TIMEOUT_S),
             )
     except TimeoutError:
         raise no_answer from None
@@ -89,7 +89,9 @@ async def network_view(net: Network, rates: Mapping[bytes, float]) -> NetworkVie
     return NetworkView(first.network, first.scheme, first.overlay, brokers, False, tree if has_tree else None)
 
 
-def _broker(peer: Peer, view: ViewIs | None, status: BrokerStatus | None, known: set[bytes], load: float) -> BrokerView:
+def _broker(
+    peer: Peer, view: ViewReply | None, status: BrokerStatus | None, known: set[bytes], load: float
+) -> BrokerView:
     place = int.from_bytes(peer.id, "big") / 256 ** len(peer.id)
     numbers = {} if status is None else {name: status.numbers[name] for name in _NUMBERS if name in status.numbers}
     if view is None:
@@ -115,7 +117,7 @@ def _loads(rates: Mapping[bytes, float], status: Mapping[Peer, BrokerStatus | No
 
 PAGE: Final = 100
 
-Hosted: TypeAlias = Mapping[Peer, list[Held] | None]
+Hosted: TypeAlias = Mapping[Peer, list[HostedSubscription] | None]
 """The subscriptions that each broker hosts; None where it does not answer."""
 Order: TypeAlias = Literal["hot", "silent", "name"]
 
@@ -144,12 +146,12 @@ def list_subscriptions(hosted: Hosted, search: str, order: Order, after: str) ->
     return SubscriptionPage(page, more, len(found), page[-1].name if more else None)
 
 
-def _text(subscription: Held) -> str:
+def _text(subscription: HostedSubscription) -> str:
     labels = " ".join(f"{key}={value}" for key, value in subscription.terms.labels)
     return f"{subscription.name}\n{subscription.filter}\n{subscription.terms.owner}\n{labels}".casefold()
 
 
-def _shown(peer: Peer, subscription: Held, now_us: int) -> SubscriptionSummary:
+def _shown(peer: Peer, subscription: HostedSubscription, now_us: int) -> SubscriptionSummary:
     is_counted = subscription.counted_us > 0
     return SubscriptionSummary(
         subscription.name,

@@ -90,7 +90,7 @@ def read_envelope(envelope: Envelope, schema: Schema | None) -> EventDraft:
 async def publish(gateway: Gateway, lease: Lease, drafts: Sequence[EventDraft]) -> list[str]:
     """Publish events in order; return their ids once all are on disk."""
     events = [lease.net.event(draft.attributes, draft.id, draft.time) for draft in drafts]
-    done = await asyncio.gather(*(lease.net.put(event) for event in events), return_exceptions=True)
+    done = await asyncio.gather(*(lease.net.publish_nowait(event) for event in events), return_exceptions=True)
     failed = [result for result in done if isinstance(result, BaseException)]
     gateway.counters.add("events_published", len(done) - len(failed))
     if failed:

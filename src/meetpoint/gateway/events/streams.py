@@ -271,7 +271,7 @@ class DurableReader:
                 parts.append(notice_frame("ended", {"reason": self._subscription.ended or "it ended"}))
                 return b"".join(parts), len(parts) - 1
             if delivered.key in self._seen:
-                self._subscription.settle_soon(delivered)
+                self._subscription.acknowledge_nowait(delivered)
             else:
                 text = encode_frame(delivered, self._form).text
                 self._sent[delivered.key] = delivered, self._loop.time()
@@ -289,7 +289,7 @@ class DurableReader:
             if at > before:
                 return
             del self._sent[key]
-            self._subscription.settle_soon(delivered)
+            self._subscription.acknowledge_nowait(delivered)
 
     async def close(self) -> None:
         """Stop reading; events that are not acknowledged are redelivered."""

@@ -256,7 +256,7 @@ class _Session:
         with contextlib.suppress(WebSocketDisconnect, OSError, RuntimeError):  # the socket is gone: see `run`
             while (delivered := await subscription.next_()) is not None:
                 key = str(Position(delivered.key, 0))
-                if subscription.durable and not delivered.is_settled:
+                if subscription.durable and not delivered.is_acknowledged:
                     entry.unacknowledged[key] = delivered
                     entry.unacknowledged.move_to_end(key)
                     if len(entry.unacknowledged) > UNACKNOWLEDGED_MAX:

@@ -383,7 +383,7 @@ async def _ask_host(net: Network, name: str, what: Update | Unsubscribe) -> None
     located = await net.locate(name)
     if located.host is None:
         raise ApiError(404, "not_found", "the network has no such subscription any more; delete it here")
-    connection = await net.links.to(located.host)
-    reply = await connection.asked(what)
+    connection = await net.connections.to(located.host)
+    reply = await connection.request(what)
     if isinstance(reply, Refused):
         raise NetworkError(reply.reason) if reply.retry else RefusedError(reply.reason)

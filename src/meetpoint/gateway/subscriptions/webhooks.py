@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from meetpoint.client.backoff import Backoff
+from meetpoint.client.connection_pool import Backoff
 from meetpoint.client.delivery import Delivery
 from meetpoint.client.errors import NetworkError, RefusedError
 from meetpoint.client.subscription import Subscription

@@ -21,10 +21,9 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import inspect
 
-from meetpoint.api.client_messages import FROM_CLIENTS, Ask
-from meetpoint.api.codec import Codec, WireError
-from meetpoint.api.frames import frame, frames
-from meetpoint.api.handshake import Hello, HelloRejected, IAm, Welcome
+from meetpoint.api.client_messages import FROM_CLIENTS, Request
+from meetpoint.api.codec import Codec, WireError, frame, frames
+from meetpoint.api.handshake import Hello, HelloRejected, NewIncarnation, Welcome
 from meetpoint.api.ids import NodeId, Peer
 from meetpoint.api.messages import Message
 from meetpoint.api.requests import Declare, Publish, Unsubscribe, Update
@@ -113,7 +112,7 @@ Role = Literal["nobody", "client", "broker", "asker", "liar"]
 ROLES: Final[tuple[Role, ...]] = ("nobody", "client", "broker")
 """The roles that send nothing valid."""
 STRANGER: Final = Peer(NodeId(Ring().hash(b"stranger")), "127.0.0.1:9", 0)
-HANDSHAKE: Final = Codec((Hello, Welcome, HelloRejected, IAm))
+HANDSHAKE: Final = Codec((Hello, Welcome, HelloRejected, NewIncarnation))
 FRAMES_MAX: Final = 100
 """The most frames on one connection."""
 POOL: Final = 4_000
@@ -166,9 +165,11 @@ def attacks(seed: int, roles: Sequence[Role] = ROLES, known: tuple[bytes, ...] =
     """
     drawn = random.Random(seed)
     inventor = MessageGenerator(seed, (bytes(STRANGER.id), *known))
-    asks = [ask for _ in range(POOL) if b"leave" not in (ask := inventor.message(Ask))]  # which is done for a neighbour
+    asks = [
+        ask for _ in range(POOL) if b"leave" not in (ask := inventor.message(Request))
+    ]  # which is done for a neighbour
     senseless = [ask for ask in asks if _is_senseless(_CLIENT.decode(ask))]
-    asks += [_CLIENT.encode(Ask(1, Publish(_mutated(drawn.choice(_EVENTS), drawn)))) for _ in range(POOL // 4)]
+    asks += [_CLIENT.encode(Request(1, Publish(_mutated(drawn.choice(_EVENTS), drawn)))) for _ in range(POOL // 4)]
     links = [inventor.message(drawn.choice(_LINK.kinds)) for _ in range(POOL)]
     while True:
         role = drawn.choice(roles)
@@ -190,7 +191,7 @@ def attacks(seed: int, roles: Sequence[Role] = ROLES, known: tuple[bytes, ...] =
 
 def _is_senseless(message: Message) -> bool:
     """Return whether every broker refuses a request."""
-    assert isinstance(message, Ask)
+    assert isinstance(message, Request)
     return message.request != 0 and isinstance(message.what, (Publish, Update, Unsubscribe, Declare))
 
 

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from meetpoint.cli.options import need_arrow
 from meetpoint.cli.output.streams import QuietConsole
 from meetpoint.lab.cli.bench import bench_app, generate
 from meetpoint.lab.cli.experiments import experiment_app
@@ -25,7 +24,6 @@ def demo(
     ] = Path("report"),
 ) -> None:
     """A story: flights of 2013 against some thousand alerts; who gets what, why not, and a second opinion."""
-    need_arrow()
     from meetpoint.lab.demo.demo import run_demo
 
     run_demo(QuietConsole(), flights=flights, alerts=alerts, with_spark=spark, report=report)

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from meetpoint.cli.options import need_arrow
 from meetpoint.cli.output.streams import EXIT_SET_ASIDE, QuietConsole, print_error, print_json
 from meetpoint.errors import MeetpointError
 from meetpoint.wording import counted
@@ -336,7 +335,6 @@ def _drawn(wanted: ComparisonOptions, seed: int) -> TrialInput:
 
 
 def _read(wanted: ComparisonOptions, filters: str, data: str) -> tuple[TrialInput, RejectFile]:
-    need_arrow()
     from meetpoint.cli.options import read_schema
     from meetpoint.cli.output.files import RejectFile, refuse_overlap
     from meetpoint.lab.sim.comparison import read_input

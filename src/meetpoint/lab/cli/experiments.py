@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from meetpoint.cli.options import LOCAL, AsJson, Master, Settings, need_arrow, read_settings
+from meetpoint.cli.options import LOCAL, AsJson, Master, Settings, read_settings
 from meetpoint.cli.output.streams import EXIT_SET_ASIDE, QuietConsole, print_error, print_json, print_note, progress
 from meetpoint.cli.pipeline.spark_command import need_spark, spark_session
 
@@ -98,7 +98,6 @@ def run(
 ) -> None:
     """Run the cells of which there are no results yet, each as a task of Spark."""
     need_spark()
-    need_arrow()
     from meetpoint.lab.experiments import named
     from meetpoint.lab.experiments.store import ResultStore
 
@@ -173,7 +172,6 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Draw and judge what was measured: a page, figures as PNG, tables as CSV, and what became of each claim."""
-    need_arrow()
     from meetpoint.lab.experiments.report import write_report
 
     folder = results or next((path for path in map(_folder, ("full", "quick")) if path.is_dir()), _folder("quick"))

@@ -24,10 +24,10 @@ from typing import Any, TypeAlias
 
 from meetpoint.api.outcomes import Found
 from meetpoint.api.requests import Lookup
-from meetpoint.client.background import Background
 from meetpoint.client.network import Network as Client
 from meetpoint.client.network import connect
 from meetpoint.client.subscription import Subscription as Subscribed
+from meetpoint.client.sync import Background
 from meetpoint.errors import MeetpointError
 from meetpoint.lab.sim.families import family_of, simulated
 from meetpoint.lab.sim.judge import (
@@ -209,8 +209,8 @@ class Network:
 
     async def _read(self, subscription: SubscriptionRecord, subscribed: Subscribed) -> None:
         async for event in subscribed:
-            assert event.link is not None, "no history is asked for"
-            delivery = DeliveryRecord(_now(), event.id, event.link.broker.address, event.redelivered)
+            assert event.connection is not None, "no history is asked for"
+            delivery = DeliveryRecord(_now(), event.id, event.connection.broker.address, event.redelivered)
             subscription.deliveries.append(delivery)
 
     async def _alter(self, name: str, filter_: str | None) -> None:
@@ -232,10 +232,10 @@ class Network:
 
     async def _look_up(self, key: bytes) -> None:
         client = self._some()
-        link = await client.links.main()
+        link = await client.connections.main()
         asked = LookupRecord(key, _now(), link.broker.address)
         self.history.lookups.append(asked)
-        word = await link.asked(Lookup(key))
+        word = await link.request(Lookup(key))
         if isinstance(word, Found):
             asked.answered, asked.found, asked.hops = _now(), bytes(word.peer.id), word.hops
 

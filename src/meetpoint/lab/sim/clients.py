@@ -14,7 +14,7 @@ from random import Random
 
 from meetpoint.api.limits import SECOND_US
 from meetpoint.api.outcomes import Found, Outcome, Published, Refused, Stored
-from meetpoint.api.requests import Acknowledge, Lookup, Publish, RequestOf, Subscribe, Unsubscribe, Update
+from meetpoint.api.requests import Acknowledge, Lookup, NodeRequest, Publish, Subscribe, Unsubscribe, Update
 from meetpoint.errors import EventError
 from meetpoint.lab.sim.cluster import LEAVE_REQUEST, Cluster
 from meetpoint.lab.sim.engine import Process
@@ -133,7 +133,7 @@ class Clients:
             return subscription.deliveries[-1].address
         return subscription.address
 
-    def _change(self, subscription: SubscriptionRecord, change: Change, what: RequestOf) -> None:
+    def _change(self, subscription: SubscriptionRecord, change: Change, what: NodeRequest) -> None:
         subscription.changes.append(change)
         self._busy.add(subscription.name)
 
@@ -160,7 +160,7 @@ class Clients:
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
-    def _ask(self, process: Process, what: RequestOf, then: _Then) -> None:
+    def _ask(self, process: Process, what: NodeRequest, then: _Then) -> None:
         self._requests += 1
         number = self._requests
         self._waiting[number] = process, then, self._engine.now + ANSWER_TIMEOUT_US

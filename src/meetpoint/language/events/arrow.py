@@ -24,7 +24,7 @@ from datetime import timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any
 
-from meetpoint.errors import EventError, SchemaError, SetupError
+from meetpoint.errors import EventError, SchemaError
 from meetpoint.language.events.event import Event
 from meetpoint.language.names import join_name, show_name
 from meetpoint.language.schema.schema import Attribute, Schema, SchemaTree, read_bound, show_value, write_bound
@@ -124,11 +124,9 @@ _EXACT = Context(prec=80, traps=[Inexact, InvalidOperation])
 
 
 def _arrow() -> Any:
-    try:
-        import pyarrow as pa
-        import pyarrow.compute
-    except ImportError:
-        raise SetupError("pyarrow is not installed; pip install 'meetpoint[arrow]'") from None
+    import pyarrow as pa
+    import pyarrow.compute
+
     return pa
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from meetpoint.api.ids import EventKey, Peer
 from meetpoint.api.messages import Message
-from meetpoint.api.requests import RequestOf
+from meetpoint.api.requests import NodeRequest
 from meetpoint.matching.keys.feedback import Feedback
 from meetpoint.node.runtime.records import Record
 
@@ -86,7 +86,7 @@ class ClientRequest(msgspec.Struct, frozen=True, gc=False):
     """A request of a client of this node; its answer carries `request`."""
 
     request: int
-    what: RequestOf
+    what: NodeRequest
 
 
 class Withdrawn(msgspec.Struct, frozen=True, gc=False):

@@ -16,12 +16,11 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from meetpoint.client.address import read_url
-from meetpoint.client.admin_queries import AdminQueries
-from meetpoint.client.background import Background
-from meetpoint.client.backoff import Backoff
+from meetpoint.client.arguments import read_url
+from meetpoint.client.connection_pool import Backoff
 from meetpoint.client.errors import NetworkError, RefusedError
 from meetpoint.client.network import Connecting, Network, connect
+from meetpoint.client.sync import Background
 from meetpoint.errors import MeetpointError
 
 __all__ = ["TIMEOUT_S", "ConnectionSettings", "NetworkClient", "QueryOptions"]
@@ -118,7 +117,6 @@ class NetworkClient:
         except BaseException:
             self._background.stop()
             raise
-        self.queries = AdminQueries(self.net.links, connection.timeout_s)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return self._background.run(coroutine)

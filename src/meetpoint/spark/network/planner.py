@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from meetpoint.api.client_messages import History, Stream, StreamsAre
+from meetpoint.api.client_messages import HistoryRequest, Stream, StreamsReply
 from meetpoint.api.ids import Peer
 from meetpoint.client.errors import NetworkError, RefusedError
 from meetpoint.errors import MeetpointError
@@ -104,7 +104,7 @@ class StreamTracker:
         """The time since when no broker has hosted a stream, and the last number in its files."""
 
     def update(
-        self, answers: Mapping[Peer, StreamsAre], is_all: bool, now_s: float
+        self, answers: Mapping[Peer, StreamsReply], is_all: bool, now_s: float
     ) -> dict[ArchivedStream, StreamProgress]:
         """Return how far all streams have come, by the answers of brokers; `is_all` where every broker has answered."""
         reports: dict[ArchivedStream, list[tuple[Peer, Stream]]] = {}
@@ -259,11 +259,11 @@ class Planner:
 
     def _first(self, place: ArchivedStream, progress: StreamProgress, since_us: int) -> int:
         """Return the number after which events of a moment and later begin: it spares a query the older ones."""
-        query = History(place.home, place.stream, 0, progress.archived or 0, since_us)
+        query = HistoryRequest(place.home, place.stream, 0, progress.archived or 0, since_us)
         if not query.upto:
             return 0
         client = self._connected()
-        page = client.run(client.queries.history(progress.holders[0], query))
+        page = client.run(client.net.history(progress.holders[0], query))
         return page.events[0][0] - 1 if page.events else page.reached
 
     def all_accepted(self) -> dict[ArchivedStream, int]:
@@ -328,8 +328,8 @@ class Planner:
         """Ask brokers how far they are; return False where none answers, which is an error only after a while."""
         try:
             client = self._connected()
-            answers = client.run(client.queries.streams(partial_ok=True))
-            listed = client.run(client.queries.brokers())
+            answers = client.run(client.net.streams(partial_ok=True))
+            listed = client.run(client.net.brokers())
         except RefusedError:
             raise
         except NetworkError as error:
@@ -353,7 +353,7 @@ class Planner:
     def poll_all(self) -> None:
         """Ask all brokers how far they are; raise NetworkError where one is away."""
         client = self._connected()
-        client.run(client.queries.streams())
+        client.run(client.net.streams())
         self._poll()
         if not self._all_answered:
             raise NetworkError("a broker went away just now; start the query again when all are up")

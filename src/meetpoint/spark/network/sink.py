@@ -213,7 +213,7 @@ class SinkSettings(msgspec.Struct, frozen=True):
             )
         time = options.text("time")
         with NetworkClient(connection, patient=True) as client:
-            schema = client.run(client.queries.schema())
+            schema = client.run(client.net.schema())
         _check_columns(columns, time, schema)
         return cls(connection, name, staging, _query_of(checkpoint), options.text("deadLetters"), time, schema)
 
@@ -327,7 +327,7 @@ async def _put(net: Network, batch: StagedBatch, publisher: str, accepted: int) 
             event = msgspec.structs.replace(
                 from_msgpack(content), id=f"{publisher}/{sequence}", publisher=publisher, sequence=sequence
             )
-            waiting.append((sequence, net.put(event)))
+            waiting.append((sequence, net.publish_nowait(event)))
         while len(waiting) >= net.in_flight:
             await wait_for_first()
     while waiting:

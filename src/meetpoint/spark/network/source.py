@@ -23,7 +23,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from meetpoint.api.client_messages import EVERYTHING, History, HistoryIs
+from meetpoint.api.client_messages import EVERYTHING, HistoryReply, HistoryRequest
 from meetpoint.api.ids import Peer
 from meetpoint.client.errors import NetworkError, RefusedError
 from meetpoint.errors import EventError, MeetpointError
@@ -126,19 +126,19 @@ class _TaskClient:
             for number, _, _ in page.events
         }
 
-    def pages(self, place: ArchivedStream, after: int, upto: int, holders: Sequence[Peer]) -> Iterator[HistoryIs]:
+    def pages(self, place: ArchivedStream, after: int, upto: int, holders: Sequence[Peer]) -> Iterator[HistoryReply]:
         """Yield all pages of some numbers of a stream."""
         holders_to_ask = list(holders)
         problem = "no broker that answers has it"
         until = time.monotonic() + self._task.connection.timeout_s
         pause_s = PAUSE_S
         while after < upto:
-            query = History(place.home, place.stream, after, upto, self._task.since_us, self._task.filter)
+            query = HistoryRequest(place.home, place.stream, after, upto, self._task.since_us, self._task.filter)
             try:
                 client = self._connected(holders_to_ask)
                 if not holders_to_ask:
                     holders_to_ask = self._find(client, place.archive)
-                page = client.run(client.queries.history(holders_to_ask[0], query)) if holders_to_ask else None
+                page = client.run(client.net.history(holders_to_ask[0], query)) if holders_to_ask else None
             except RefusedError:
                 raise
             except NetworkError as error:
@@ -166,7 +166,7 @@ class _TaskClient:
             while not self._has_asked:
                 try:
                     client = self._connected(self._task.holders)
-                    self._grown, self._has_asked = client.run(client.queries.schema()), True
+                    self._grown, self._has_asked = client.run(client.net.schema()), True
                 except RefusedError:
                     raise
                 except NetworkError:
@@ -181,7 +181,7 @@ class _TaskClient:
         return self._client
 
     def _find(self, client: NetworkClient, archive: str) -> list[Peer]:
-        answers = client.run(client.queries.streams(partial_ok=True))
+        answers = client.run(client.net.streams(partial_ok=True))
         return [peer for peer, answer in answers.items() if answer.archive == archive]
 
 
@@ -378,7 +378,7 @@ def _query(options: QueryOptions) -> SourceQuery:
         schema: Schema | None = read_schema(Path(path))
     else:
         with NetworkClient(connection) as client:
-            schema = client.run(client.queries.schema())
+            schema = client.run(client.net.schema())
     if text != EVERYTHING and schema is not None:
         parse_filter(text, schema)
     return SourceQuery(

@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
-from meetpoint.client.dialer import Token
+from meetpoint.client.connection_pool import Token
 from meetpoint.client.sync import connect_sync
 from meetpoint.errors import MeetpointError, SchemaError
 from meetpoint.language.filters.lint import LintReport, Oddity
