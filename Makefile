@@ -114,7 +114,7 @@ $(STAMP): pyproject.toml constraints.txt
 		echo "Setting up $(VENV) with $$("$$python" -V)"; \
 		"$$python" -m venv --clear $(VENV); \
 	fi
-	@echo "Installing Meetpoint, Spark and the tools into $(VENV) (the first time: about 1 GB, one to three minutes)"
+	@echo "Installing Meetpoint, Spark and the tools into $(VENV) (the first time: downloads 800 MB, takes 2 GB on disk)"
 	@$(PIP) --editable '.[demo,dev]' || \
 		{ echo "Set-up stopped: see pip's message above; make takes it up again from here" >&2; exit 1; }
 	@if ! $(RUN) meetpoint.spark.java >/dev/null 2>&1; then \
@@ -123,6 +123,7 @@ $(STAMP): pyproject.toml constraints.txt
 			{ echo "Set-up stopped: install a Java 17 or newer, or set JAVA_HOME to one, then run make again" >&2; exit 1; }; \
 	fi
 	@java=$$($(RUN) meetpoint.spark.java) && echo "Java: $$java"
+	@echo "Call the command as $(VENV)/bin/meetpoint, or first: source $(VENV)/bin/activate"
 	@printf '%s\n' "$$STATE" > $(STAMP)
 
 $(TESTS_STAMP): $(STAMP)

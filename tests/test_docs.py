@@ -12,7 +12,10 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 BLOCKS = [
     pytest.param(block, id=f"{path.name}-{number}")
-    for path in (ROOT / "README.md", *(ROOT / "docs" / name for name in ("language.md", "matching.md", "simulator.md")))
+    for path in (
+        ROOT / "README.md",
+        *(ROOT / "docs" / name for name in ("client.md", "language.md", "matching.md", "simulator.md")),
+    )
     for number, block in enumerate(re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL))
     if "spark" not in block and "mp://" not in block  # these need more than Python, and have tests of their own
 ]

@@ -15,8 +15,6 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
-from functools import cache
-from importlib.util import find_spec
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 from meetpoint.language.filters.constraints import Constraint, NumberSet, TextSet
@@ -56,12 +54,11 @@ class Matcher(Protocol[Id]):
 def can_index() -> bool:
     """Return whether a caller that can do without should make an `Index` now.
 
-    An index needs packages that Meetpoint itself does not install. While its kernels are compiled elsewhere, making one
-    would block for half a minute.
+    While its kernels are compiled elsewhere, making one would block for half a minute.
     """
     for each in _postponing:
         each.is_wanted = True
-    return not _postponing and _has_parts()
+    return not _postponing
 
 
 class Postponed:
@@ -84,11 +81,6 @@ def postponed_index() -> Iterator[Postponed]:
 
 _postponing: list[Postponed] = []
 """The periods that last now; of the whole process, as compiled code is."""
-
-
-@cache
-def _has_parts() -> bool:
-    return all(find_spec(name) is not None for name in ("numpy", "pyarrow"))
 
 
 POINTS_MAX: Final = 16
