@@ -66,6 +66,12 @@ def test_the_glossary_names_what_there_is() -> None:
     assert [name for name in named if name.rpartition(".")[2] not in {*there, "meetpoint"}] == []
 
 
+def test_the_files_that_architecture_names_are_there() -> None:
+    named = re.findall(r"`([\w/]+\.py)`", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"))
+    assert len(named) > 20
+    assert [name for name in named if not (ROOT / "src" / "meetpoint" / name).exists()] == []
+
+
 def test_the_layers_are_those_that_are_checked() -> None:
     drawn = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").split("```")[1]
     checked = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
