@@ -259,10 +259,6 @@ class AdminQueries:
         """Return what brokers remember of an event by its id or its key: each step, in the order of their clocks.
 
         All brokers are asked. Raises NetworkError where one does not answer in time, unless `partial_ok`.
-
-        >>> event_id = await net.publish({"price": 121})  # doctest: +SKIP
-        >>> [entry.step for entry in await net.journal(event_id)][0]  # doctest: +SKIP
-        'published'
         """
         keys = [] if key is None else [key]
         entries: list[JournalEntry] = []

@@ -14,17 +14,7 @@ from meetpoint.api.limits import WINDOW_MAX
 from meetpoint.client.errors import NetworkError
 from meetpoint.errors import one_line
 
-__all__ = [
-    "DEFAULT_PORT",
-    "Lifetime",
-    "Url",
-    "labels_of",
-    "lifetime_us_of",
-    "moment_us_of",
-    "read_address",
-    "read_url",
-    "window_of",
-]
+__all__ = ["Lifetime", "labels_of", "lifetime_us_of", "moment_us_of", "read_address", "read_url", "window_of"]
 
 DEFAULT_PORT = 7400
 
