@@ -59,7 +59,7 @@ class Places(Protocol):
 
 
 class Overlay(Protocol):
-    """One node's part of an overlay."""
+    """An overlay's part at a node."""
 
     places: Places | None
     """Where nodes have keys that do not follow from their ids; None where they follow."""

@@ -21,7 +21,7 @@ __all__ = ["Scheme"]
 
 
 class Scheme(Protocol):
-    """One node's part of a scheme."""
+    """A scheme's part at a node."""
 
     def handlers(self) -> Mapping[type[Message], Handler]:
         """Return the handlers of the scheme's messages."""
@@ -51,7 +51,7 @@ class Scheme(Protocol):
         """Take note that this node may be responsible for other keys now."""
 
     def may_reach(self, event: EventKey, home: HomeId) -> bool:
-        """Return whether an event of a home here that is on its way may still come to another, as far as is known."""
+        """Return whether an event of a home here may still come to another, as far as is known."""
 
     def publish(self, event: EventKey, content: bytes) -> None:
         """Take an event to all homes that may hold a match, then say so (`HomeManager.fully_acknowledged`).

@@ -14,7 +14,7 @@ DAY_US: Final = 24 * 3600 * SECOND_US
 
 
 class QueueLimits(msgspec.Struct, frozen=True):
-    """What a consumer queue holds at most, and how often it tries."""
+    """The limits of a consumer queue, and how often it tries."""
 
     events_max: int
     bytes_max: int
@@ -85,7 +85,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def line(self) -> QueueLimits:
-        """What a consumer queue holds at most, and how often it tries."""
+        """The limits of a consumer queue, and how often it tries."""
         return QueueLimits(
             self.line_events_max, self.line_bytes_max, self.line_us_max, self.acknowledge_us, self.retries_us
         )

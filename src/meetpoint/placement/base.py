@@ -32,7 +32,7 @@ __all__ = ["PlacementScheme"]
 
 
 class PlacementScheme:
-    """One node's part of a scheme.
+    """A scheme's part at a node.
 
     `installer` brings entries to where they belong; where there is none, keyed requests do, straight or by routing
     (`KeyedEntryInstaller`). With `coverage`, what another conjunction of the same home covers is not placed
@@ -93,7 +93,7 @@ class PlacementScheme:
         raise NotImplementedError
 
     def _bring_the_rest(self, attempt: PublishAttempt, left: Matched, within_us: int) -> None:
-        """Bring an event to homes that have not said that they have it, when all that may know of any have answered."""
+        """Bring an event to homes that have not said that they have it, once all others have answered."""
         recipients = Recipients(left)
         recipients.ended.then(lambda well: attempt.complete() if well else None)
         self._fanout.bring(attempt.event, attempt.floor, attempt.content, recipients, within_us)
@@ -121,7 +121,7 @@ class PlacementScheme:
         self._ownership.found(homes)
 
     def start(self) -> None:
-        """Prepare nothing."""
+        """Begin: nothing is to be prepared."""
 
     def home_started(self, home: Home) -> None:
         """Take note that a home serves here."""

@@ -133,7 +133,7 @@ class KeyedRequest(Message, frozen=True, array_like=True, gc=False, tag="errand"
     """How many nodes that were not the owner passed it on."""
     body: bytes
     told: tuple[tuple[HomeId, tuple[KeyRange, ...]], ...] = ()
-    """What the nodes that passed it on own: it goes back to the origin with the answer of the last."""
+    """Ranges of the homes that passed it on: it goes back to the origin with the answer of the last."""
 
 
 class KeyedReply(Message, frozen=True, array_like=True, gc=False, tag="errand_done"):

@@ -206,7 +206,7 @@ class Codes(msgspec.Struct, frozen=True):
 
 
 def crowding(scale: Scale, values: Iterable[object]) -> float:
-    """Return how many values lie on the fullest part of a ring, for one that would lie there were they even."""
+    """Return how many values lie on the fullest part of a ring, relative to an even share."""
     held = [0] * _STRETCHES
     for value in values:
         held[scale.offset(measure(value), _STRETCHES)] += 1

@@ -66,7 +66,7 @@ class Stage(IntEnum):
 
 
 class Version(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One version: its epoch and its content."""
+    """A version: its epoch and its content."""
 
     epoch: Number
     body: bytes
@@ -270,7 +270,7 @@ class ConfigEpochs:
         self._tick_if_needed()
 
     def _advance(self, home: Home) -> None:
-        """Have a home say how far it is, and place all of it under the latest version once that is open."""
+        """Have a home say how far it is; place all of it under a version that is open."""
         latest, progress = self._latest(), self._progress.get(home.id)
         known, done = self._progress_of(home, latest, Stage.KNOWN), self._progress_of(home, latest, Stage.DONE)
         if progress == done:

@@ -130,7 +130,7 @@ MERGED_MAX: Final = 256
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One home: the node that hosts it, or that it is gone for good."""
+    """The entry of a home: the node that hosts it, or that it is gone for good."""
 
     home: HomeId
     epoch: Epoch

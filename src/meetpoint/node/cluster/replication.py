@@ -117,7 +117,7 @@ class ReplicasFetched(Reply, frozen=True, array_like=True, gc=False, tag="fetche
 
 
 class _Link:
-    """One replica peer, and what it still has to get."""
+    """A replica peer, and what it still has to get."""
 
     __slots__ = ("acked", "begun", "busy", "dirty", "missed", "peer", "whole")
 
@@ -447,7 +447,7 @@ class ReplicaStore:
         self._runtime.send(source, reply)
 
     def _is_host(self, source: Peer, message: Replicate) -> bool:
-        """Return whether a node hosts a home, as far as is known here, and names no versions of epochs to come."""
+        """Return whether a node hosts a home, as far as is known, and names no versions of epochs to come."""
         entry = self._directory.get(message.home)
         if entry is not None and entry.host.id != source.id and message.epoch <= entry.epoch:
             return False

@@ -65,7 +65,7 @@ class Placer(Protocol):
 
 
 class Home:
-    """One home that this node hosts."""
+    """A home that this node hosts."""
 
     def __init__(
         self,

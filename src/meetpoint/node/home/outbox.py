@@ -93,7 +93,7 @@ class Outbox:
         return 0 if known is None else known.acknowledged.floor
 
     def pending(self, stream: int, below: int, most: int, above: int = 0) -> tuple[list[int], int]:
-        """Return the events of a stream above a number that are on their way, and below which number that is all.
+        """Return the events of a stream above a number that are pending, and below which number that is all.
 
         The asker wants to know at least of those below a number; of many, only the first `most` are returned.
         """

@@ -55,8 +55,8 @@ class Watermark(Query, frozen=True, array_like=True, gc=False, tag="watermark"):
     asker: HomeId
     """The home to which they may come; `LOCAL`: any."""
     above: int = 0
-    """Those up to this number the asker need not be told of. It knows that they are for others, who may not have them
-    for hours: a broker is down, or its disk is full. Without this they would hide all that was published since."""
+    """Numbers up to this one are not asked for. The asker knows that they are for others, which may not have them for
+    hours: a broker is down, or its disk is full. Without this they would hide all that was published since."""
 
 
 class Watermarked(Reply, frozen=True, array_like=True, gc=False, tag="watermarked"):

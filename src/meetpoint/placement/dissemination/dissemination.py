@@ -25,7 +25,7 @@ assert 2 * ATTEMPT_US < RETAIN_US, "an attempt is over before what it may need i
 
 
 class PublishAttempt:
-    """One attempt to bring an event to all homes that may want it."""
+    """An attempt to bring an event to all homes that may want it."""
 
     __slots__ = ("_dissemination", "alive", "content", "event", "floor", "may_reach", "on_end")
 

@@ -84,7 +84,7 @@ class HomeFanout:
         homes.answer(DeliverToHome, self._deliver)
 
     def bring(self, event: EventKey, floor: int, content: bytes, recipients: Recipients, within_us: int) -> None:
-        """Bring an event to homes, each with the SubIDs that matched there, until all have it or the time is over."""
+        """Bring an event to homes, each with its SubIDs, until all have it or the time is over."""
         until = self._runtime.now + within_us
         if not recipients.open and not recipients.ended.is_set:
             recipients.ended.set(True)
@@ -166,7 +166,7 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 
 
 class _Flight(NamedTuple):
-    """One fan-out under way, and the callbacks of all who wait for it."""
+    """A fan-out under way, and the callbacks of all who wait for it."""
 
     recipients: Recipients
     waiting: list[Then]

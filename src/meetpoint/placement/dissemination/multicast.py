@@ -79,7 +79,7 @@ class Multicast:
     # -- at the origin -------------------------------------------------------------------------------------------------
 
     def bring(self, event: EventKey, floor: int, content: bytes, recipients: Recipients, within_us: int) -> None:
-        """Bring an event to homes, each with the SubIDs that matched there, until all have it or the time is over."""
+        """Bring an event to homes, each with its SubIDs, until all have it or the time is over."""
         to = recipients.to
         if len(self._hosts(to)[0]) <= STRAIGHT_MAX:
             self._fanout.bring(event, floor, content, recipients, within_us)

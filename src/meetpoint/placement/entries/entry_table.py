@@ -213,14 +213,14 @@ class EntryListener:
     """Is told of entries at the homes here, after their table has changed."""
 
     def began(self, home: HomeId, owed_us: int | None) -> None:
-        """As `RangeListener.began`."""
+        """Take note of new ranges, as `RangeListener.began`."""
 
     def owed_us(self, home: HomeId) -> int:
-        """As `RangeListener.owed_us`."""
+        """Return how long others may rely on what they were told, as `RangeListener.owed_us`."""
         return 0
 
     def ended(self, home: HomeId) -> None:
-        """As `RangeListener.ended`."""
+        """Take note that ranges are gone, as `RangeListener.ended`."""
 
     def added(self, home: HomeId, name: str, item: Item[Any]) -> None:
         """Take note of an entry at a home here."""

@@ -4,7 +4,7 @@ The holder of a lease counts from when it asked, the granter from when it answer
 one of the two adds a margin: a lease is over at its holder before it is over at its granter.
 
 After a restart, or when key ranges have come from another home, there may be leases that nobody here knows of. Their
-subject, a home or a member of a graph, is not *ready* until the longest of them is over. Whoever gives ranges away says
+subject, a home or a member of a graph, is not *ready* until the longest of them is over. The giver of ranges says
 how long that may be (`owed_us`).
 """
 
@@ -76,5 +76,5 @@ class LeaseTable(Generic[KeyT, LeaseT]):
         return max(0, until - now, self._ready_at.get(subject, 0) - now)
 
     def expired(self, now: int) -> list[LeaseT]:
-        """Return the leases whose time is over; whoever granted them removes them from `granted`."""
+        """Return the leases whose time is over; the granter removes them from `granted`."""
         return [lease for lease in self.granted.values() if lease.until <= now]

@@ -38,7 +38,7 @@ RETAIN_US: Final = 20 * SECOND_US
 
 
 class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One entry: its number, and where it is placed, which is elsewhere than wanted where a key is crowded."""
+    """An entry: its number, and its place, which is another than wanted where a key has many entries."""
 
     number: int
     at: Entry

@@ -42,7 +42,7 @@ from meetpoint.placement.ownership.range_store import PLACED, OwnedRanges, Range
 __all__ = ["PLACED", "Ownership", "RangeListener"]
 
 GIVEN_MAX: Final = 4
-"""How many ranges of a home may be on their way to others, of those that are given while it goes on."""
+"""How many ranges of a home that goes on may be on their way to others."""
 
 
 class Ownership:

@@ -126,7 +126,7 @@ class Rebalancer:
         self._places.host_of(key, answered)
 
     def _led(self, home: Home, key: bytes, arc: KeyRange, stays: bool, peer: Peer, span: Span) -> None:
-        """Tell a node that the overlay leads a range of a home here to it, and in time give it the range."""
+        """Tell a node that the overlay leads a range to it, and in time give it the range."""
         to, now = home_of(peer.id), self._runtime.now
         host = self._home_manager.directory.host(to)
         before = self._looks.pop((home.id, key), None)
