@@ -66,6 +66,29 @@ def test_the_glossary_names_what_there_is() -> None:
     assert [name for name in named if name.rpartition(".")[2] not in {*there, "meetpoint"}] == []
 
 
+def test_class_names_of_the_node_are_made_of_the_glossarys_words() -> None:
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    known = {form for word in re.findall(r"[A-Za-z]+", text.replace("-", "")) for form in _forms(word.lower())}
+    known |= {form for word in re.findall(r"[A-Z][a-z]+", text) for form in _forms(word.lower())}
+    strange = {
+        (word, node.name)
+        for part in ("node", "placement", "schemes")
+        for path in (ROOT / "src" / "meetpoint" / part).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+        for word in re.findall(r"[A-Z][a-z]+", node.name)
+        if not _forms(word.lower()) & known
+    }
+    assert strange == set(), "use a term of docs/glossary.md, or define the new one there"
+
+
+def _forms(word: str) -> set[str]:
+    """Return a word and what it may be a form of: plural, participle, agent."""
+    stems = {word, *(word.removesuffix(end) for end in ("s", "es", "d", "ed", "n", "en", "ing", "er", "or"))}
+    stems |= {re.sub("ie[sd]$", "y", word), re.sub("ing$", "e", word), re.sub("ation$", "", word)}
+    return {*stems, *(re.sub(r"(.)\1$", r"\1", stem) for stem in stems)}
+
+
 def test_the_files_that_architecture_names_are_there() -> None:
     named = re.findall(r"`([\w/]+\.py)`", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"))
     assert len(named) > 20
