@@ -15,6 +15,7 @@ from meetpoint.lab.sim.engine import Process
 from meetpoint.lab.sim.scenario import Network
 from meetpoint.node.home.subscription_table import attributes_of
 from meetpoint.overlays.hypercube import Region
+from meetpoint.overlays.hypercube.messages import HypercubeRouted
 from meetpoint.placement.messages import KeyedRequest
 from meetpoint.schemes.reach import ReachSettings
 from meetpoint.schemes.reach.messages import DutyRequest
@@ -47,7 +48,7 @@ class Sends:
     def sent(self, now: int, source: Process, to: Peer, message: Message, payload: bytes) -> None:
         inner: Any = message
         while not isinstance(inner, DutyRequest):
-            if not (type(inner).__name__ == "Routed" or isinstance(inner, KeyedRequest)):
+            if not isinstance(inner, HypercubeRouted | KeyedRequest):
                 return
             inner = self._codec.decode(inner.body)
         self.went.setdefault(inner.event, []).append((bytes(source.peer.id), bytes(to.id)))
