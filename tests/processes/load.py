@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 import meetpoint as mp
-from meetpoint.client import subscription
+from meetpoint.client import Network, subscription
 from meetpoint.errors import MeetpointError
 
 __all__ = ["Plan", "main"]
@@ -70,7 +70,7 @@ def _url(plan: Plan, client: int) -> str:
     return "mp://" + ",".join(plan.addresses[at:] + plan.addresses[:at])
 
 
-async def _connected(plan: Plan, client: int) -> Any:
+async def _connected(plan: Plan, client: int) -> Network:
     """Connect, also where all brokers are down at the moment."""
     while True:
         try:
@@ -119,15 +119,16 @@ async def _publisher(plan: Plan, client: int, log: Log, over: asyncio.Event) -> 
                 await asyncio.wait_for(over.wait(), burst / plan.per_s)
         if asked:
             await asyncio.wait(asked)
+        assert not watching.done(), "who looks at the publisher has failed"
         watching.cancel()
 
 
-async def _watch(net: Any, name: str, log: Log) -> None:
+async def _watch(net: Network, name: str, log: Log) -> None:
     """Note which broker events go to, which a client does not tell, since it need not matter."""
     last = None
     while True:
-        stretch = net._publishing._stretch
-        now = "" if stretch is None else str(stretch.link.address)
+        session = net._publisher._session
+        now = "" if session is None else str(session.connection.address)
         if now != last:
             log.note("at", publisher=name, broker=now)
             last = now
@@ -135,7 +136,7 @@ async def _watch(net: Any, name: str, log: Log) -> None:
 
 
 async def _publish(
-    net: Any, name: str, id_: str, attributes: dict[str, Any], log: Log, free: asyncio.Semaphore
+    net: Network, name: str, id_: str, attributes: dict[str, Any], log: Log, free: asyncio.Semaphore
 ) -> None:
     try:
         await net.publish(attributes, id=id_)

@@ -129,14 +129,14 @@ def read_again(node: Any) -> None:
     """What the homes of a node keep can be read after a restart, and no key has two holders here."""
     for home in node.home_manager.homes.values():
         Home(
-            home.keeper,
+            home.replicator,
             Runtime(node.me, Ring(8 * len(node.me.id)), CODEC, 1),
             NodeSettings(),
             node.home_manager.watermarks,
             node.directory,
             node,
         )
-        for name, record in home.keeper.records.items():
+        for name, record in home.replicator.records.items():
             if record.value is not None and name == "custody":
                 msgspec.msgpack.decode(record.value, type=OwnedRanges)
             elif record.value is not None and name.startswith("placed/"):
