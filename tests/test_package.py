@@ -207,7 +207,7 @@ def test_no_file_names_a_package_index_or_this_machine() -> None:
     machine = [re.escape(str(place)) for place in (ROOT, Path.home(), sys.prefix) if len(Path(place).parts) > 2]
     patterns = [  # none of which matches its own text
         *(rf"{place}(?![\w.-])" for place in machine),
-        r"/(?:home|root|Users)/\w",
+        r"(?<!\w)/(?:home|root|Users)/\w",
         r"index[-_]url\b.*:/{2}",
         r"\bhttps?:/{2}\S+/simple\b",
         r"\bhttps?:/{2}[^\s/]+@",
