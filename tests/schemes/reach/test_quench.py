@@ -223,11 +223,11 @@ def hears_of_what_is_old(kind: type[Quench]) -> None:
     world = a_world(kind)
     for region in (MIDDLE, Region.read("100")):
         wish(world, 4, region)
-    world.run(1.7)
+    world.run(1.4)  # later than half a lease it would ask anew before it answers
     wish(world, 8, TOP)
     world.run(0.2)
     assert knows(world, 8, TOP)
-    world.run(2.3)
+    world.run(2.6)
     name = put(world, 0b1010)
     world.run(1)
     assert name in world.acked

@@ -11,25 +11,23 @@ how long that may be (`owed_us`).
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, TypeVar
 
-__all__ = ["ClockMargin", "Lease", "LeaseTable", "unknown_us"]
+__all__ = ["CLOCK_MARGIN", "Lease", "LeaseTable", "granter_us", "holder_us", "unknown_us"]
 
 
-class ClockMargin(NamedTuple):
-    """The part of a lease, one in `parts`, by which two clocks may differ in its time."""
+CLOCK_MARGIN: Final = 8
+"""One in so many parts of a lease is how far two clocks may differ in its time."""
 
-    parts: int
-    rounds_up: bool = False
-    """Whether a granter's wait is rounded up to a microsecond, not down."""
 
-    def longer(self, us: int) -> int:
-        """Return how long a granter waits for a lease of this time."""
-        return us + (us + (self.parts - 1 if self.rounds_up else 0)) // self.parts
+def granter_us(us: int) -> int:
+    """Return how long a granter waits for a lease of this time."""
+    return us + us // CLOCK_MARGIN
 
-    def shorter(self, us: int) -> int:
-        """Return how long a holder relies on a lease of this time."""
-        return us - us // self.parts
+
+def holder_us(us: int) -> int:
+    """Return how long a holder relies on a lease of this time."""
+    return us - us // CLOCK_MARGIN
 
 
 def unknown_us(owed_us: int | None, lease_us: int) -> int:
@@ -53,14 +51,13 @@ LeaseT = TypeVar("LeaseT", bound=Lease)
 class LeaseTable(Generic[KeyT, LeaseT]):
     """The leases that a node has granted, and until when each subject may have leases that are not known here."""
 
-    def __init__(self, margin: ClockMargin) -> None:
-        self.margin = margin
+    def __init__(self) -> None:
         self.granted: dict[KeyT, LeaseT] = {}
         self._ready_at: dict[Hashable, int] = {}
 
     def inherit(self, subject: Hashable, owed_us: int, now: int) -> None:
         """Wait for leases that others granted on a subject, and that end within `owed_us` from now."""
-        self._ready_at[subject] = max(self._ready_at.get(subject, 0), now + self.margin.longer(owed_us))
+        self._ready_at[subject] = max(self._ready_at.get(subject, 0), now + granter_us(owed_us))
 
     def drop(self, subject: Hashable) -> None:
         """Forget a subject: it is not here any more."""

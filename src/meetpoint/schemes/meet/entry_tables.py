@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
 
 from meetpoint.api.ids import HomeId, NodeId, Peer
 from meetpoint.api.messages import Reply
@@ -29,16 +28,15 @@ from meetpoint.placement.entries.entry_table import (
     conjunction_in,
     owner_of,
 )
-from meetpoint.placement.entries.leases import ClockMargin, Lease, LeaseTable, unknown_us
+from meetpoint.placement.entries.leases import Lease, LeaseTable, unknown_us
 from meetpoint.placement.messages import Entry
 from meetpoint.placement.ownership.ownership import Ownership
 from meetpoint.placement.ownership.range_store import RangeListener
 from meetpoint.schemes.meet.entries import KeyEntry, child_keys, read_key_entry
 from meetpoint.schemes.meet.messages import KeySummary, SummaryUpdate, SummaryUpdateAck, group_keys
 
-__all__ = ["CLOCK_MARGIN", "KeyLeases", "KeyTable", "KeyTables"]
+__all__ = ["KeyLeases", "KeyTable", "KeyTables"]
 
-CLOCK_MARGIN: Final = ClockMargin(8)
 CHANGES_MAX = 4_096
 """Changes of a home's keys that are remembered, to tell only what is new."""
 TIMEOUT_US = 1_000_000
@@ -82,7 +80,7 @@ class KeyLeases:
         self._base = 1 + runtime.random.getrandbits(48)
         self._serial = 0
         self._changes: list[tuple[bool, MeetKey]] = []  # the last ones, up to `_serial`
-        self._leases: LeaseTable[NodeId, _SummaryLease] = LeaseTable(CLOCK_MARGIN)
+        self._leases: LeaseTable[NodeId, _SummaryLease] = LeaseTable()
         self._leases.inherit(home, unknown_us, runtime.now)
         self._waiting: list[tuple[int, Callable[[], None]]] = []
         self._timer: int | None = None

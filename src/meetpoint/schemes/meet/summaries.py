@@ -9,9 +9,9 @@ from meetpoint.api.ids import HomeId
 from meetpoint.matching.keys.key_plan import KeyPlan, LiveKeys
 from meetpoint.matching.keys.meet_keys import MeetKey
 from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.placement.entries.leases import holder_us
 from meetpoint.placement.key_range import KeyRange
 from meetpoint.schemes.meet.entries import place_of
-from meetpoint.schemes.meet.entry_tables import CLOCK_MARGIN
 from meetpoint.schemes.meet.messages import KeySummary, ungroup_keys
 
 __all__ = ["SummaryCache"]
@@ -38,7 +38,7 @@ class SummaryCache:
     def __init__(self, runtime: Runtime, plan: KeyPlan, lease_us: int) -> None:
         self._runtime = runtime
         self._plan = plan
-        self._lease_us = CLOCK_MARGIN.shorter(lease_us)
+        self._lease_us = holder_us(lease_us)
         self._leases: dict[HomeId, _HomeSummary] = {}
         self._live = LiveKeys()
         self._homes: dict[MeetKey, dict[HomeId, None]] = {}

@@ -13,11 +13,10 @@ from meetpoint.api.ids import HomeId, Peer
 from meetpoint.api.messages import Query, Reply
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.hypercube.regions import Region
-from meetpoint.placement.entries.leases import ClockMargin, Lease, LeaseTable, unknown_us
+from meetpoint.placement.entries.leases import Lease, LeaseTable, unknown_us
 
-__all__ = ["CLOCK_MARGIN", "RegionLease", "RegionLeases"]
+__all__ = ["RegionLease", "RegionLeases"]
 
-CLOCK_MARGIN: Final = ClockMargin(32, rounds_up=True)
 LEASES_MAX: Final = 16_384
 TIMEOUT_US: Final = 1_000_000
 AGAIN_US: Final = TIMEOUT_US // 4
@@ -47,7 +46,7 @@ class RegionLeases:
         self._runtime = runtime
         self._lease_us = lease_us
         self._numbers = runtime.random.getrandbits(48)
-        self._table: LeaseTable[int, RegionLease] = LeaseTable(CLOCK_MARGIN)
+        self._table: LeaseTable[int, RegionLease] = LeaseTable()
         self._current: dict[tuple[bytes, int, Region], int] = {}
 
     # -- homes that come and go ----------------------------------------------------------------------------------------

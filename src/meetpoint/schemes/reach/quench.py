@@ -35,11 +35,12 @@ from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.hypercube.regions import Region
 from meetpoint.placement.dissemination.fanout import when_all
 from meetpoint.placement.entries.entry_table import EntryListener
+from meetpoint.placement.entries.leases import holder_us
 from meetpoint.placement.ownership.keyed_rpc import KeyedRpc, Reached
 from meetpoint.placement.ownership.ownership import Ownership
 from meetpoint.schemes.reach.entries import IdTables
 from meetpoint.schemes.reach.ids import Cube, below, is_below, meets_below, pieces, rank
-from meetpoint.schemes.reach.leases import CLOCK_MARGIN, RegionLease, RegionLeases
+from meetpoint.schemes.reach.leases import RegionLease, RegionLeases
 from meetpoint.schemes.reach.messages import IdleQuery, IdleReply, PackedRegion, RevokeIdle, RevokeIdleAck
 
 __all__ = ["Quench"]
@@ -223,7 +224,7 @@ class Quench(EntryListener):
             self._rpc.stop(request)  # answered here, before its number was known
 
     def _learn(self, region: Region, question: _IdleQuestion, us: int) -> None:
-        us = 0 if question.spoilt else CLOCK_MARGIN.shorter(us)
+        us = 0 if question.spoilt else holder_us(us)
         until = question.asked_at + us
         if until > self._runtime.now:
             lease = self._idle.get(region)

@@ -24,11 +24,12 @@ from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.hypercube.regions import Region
 from meetpoint.placement.dissemination.fanout import when_all
 from meetpoint.placement.entries.entry_table import EntryListener, Item
+from meetpoint.placement.entries.leases import holder_us
 from meetpoint.placement.messages import Entry
 from meetpoint.placement.ownership.ownership import Ownership
 from meetpoint.schemes.reach.entries import IdTable, IdTables, read_entry
 from meetpoint.schemes.reach.ids import Cube
-from meetpoint.schemes.reach.leases import CLOCK_MARGIN, RegionLease, RegionLeases
+from meetpoint.schemes.reach.leases import RegionLease, RegionLeases
 from meetpoint.schemes.reach.messages import CopyReply, CopyRequest, CopyUpdate, CopyUpdateAck, PackedRegion
 
 __all__ = ["COPY_MAX", "RegionCopies", "RegionCopy"]
@@ -219,7 +220,7 @@ class RegionCopies(EntryListener):
             self._count_from(copy, copy.asked_at, copy.us)
 
     def _count_from(self, copy: RegionCopy, asked_at: int, us: int) -> None:
-        copy.us = CLOCK_MARGIN.shorter(us)
+        copy.us = holder_us(us)
         copy.until = max(copy.until, asked_at + copy.us)
         copy.uses = 0
 

@@ -39,7 +39,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
-from meetpoint.placement.entries.leases import ClockMargin, Lease, LeaseTable
+from meetpoint.placement.entries.leases import Lease, LeaseTable, granter_us
 from meetpoint.schemes.rebeca.graph import Graph, GraphPart, Range, Split, level
 from meetpoint.schemes.rebeca.tables import ALL, FilterTable, Rows, accepts
 
@@ -57,7 +57,6 @@ ENDS_MAX = 64
 """Ranges of one member that are good at the same time."""
 LEAST = 8
 """A lease divided by this is the shortest time that anything rests on."""
-CLOCK_MARGIN = ClockMargin(8)
 
 
 class EdgeQuery(NamedTuple):
@@ -153,7 +152,7 @@ class Edges:
         self._lease_us = lease_us
         self._begins: dict[int, int] = {}
         self._edges: dict[int, _Edge] = {}
-        self._leases: LeaseTable[int, _FilterLease] = LeaseTable(CLOCK_MARGIN)
+        self._leases: LeaseTable[int, _FilterLease] = LeaseTable()
         self._leases.inherit(place, owed_us, now)
         self._wanted: dict[str, Rows] = {}
         self._here: Rows = ()
@@ -346,7 +345,7 @@ class Edges:
         lease.at = ask.at
         is_aware = lease.acked >= lease.number
         lease.good_us = self._good_us(source, Range(own.begin, self._reach(end)), now) if is_aware else 0
-        until = now + CLOCK_MARGIN.longer(lease.good_us)
+        until = now + granter_us(lease.good_us)
         lease.promised = max(lease.promised, now + lease.good_us)
         lease.until = max(lease.until, until)
         lease.ends[end] = max(lease.ends.get(end, now), until)
