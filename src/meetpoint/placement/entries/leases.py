@@ -17,7 +17,7 @@ __all__ = ["CLOCK_MARGIN", "Lease", "LeaseTable", "granter_us", "holder_us", "un
 
 
 CLOCK_MARGIN: Final = 8
-"""One in so many parts of a lease is how far two clocks may differ in its time."""
+"""Two clocks may differ in the time of a lease by one part of it in so many."""
 
 
 def granter_us(us: int) -> int:
